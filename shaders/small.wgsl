@@ -197,7 +197,11 @@ fn choose() {
 }
 
 // Sets variances, the diagonal of the inverse normal matrix, and tells whether f32 is precise enough for the fit to end
-// here: twin of src/cpu/lanes/rounding_check.rs, by the sums of the fit. The variances are in delta.
+// here. The variances are in delta. Residuals that are wrong by e move the solution by at most |e| / sigma errors. A
+// Jacobian and sums that are wrong by a share E of each column move it by
+//     E |r| / sigma sqrt(P sum_p A_pp (A^-1)_pp).
+// Sums over N points are wrong by sqrt(N) roundings (Higham & Mary 2019). The errors of the values are bounded by the
+// sums of the fit (SumRounding in src/solver/small/mod.rs).
 fn is_sure() -> bool {
     free_all();
     mu = 0.0;

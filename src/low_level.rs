@@ -35,6 +35,8 @@ pub use crate::io::faults;
 #[cfg(feature = "files")]
 pub use crate::io::files::read_text;
 #[cfg(feature = "files")]
+pub use crate::io::memory::read_memory_peak;
+#[cfg(feature = "files")]
 pub use crate::io::npz;
 pub use crate::names::printable;
 pub use crate::task::{Job, Task};

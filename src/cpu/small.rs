@@ -1,13 +1,13 @@
-//! Small fits, one per vector lane, in f32 or f64. Rounds run over a block of lanes, in which a waiting fit takes the
-//! lane of one that ends. Twin of `shaders/small.wgsl`, which gives each fit an invocation.
+//! Small fits, one per vector lane, in f32, which f64 continues, or in f64. Rounds run over a block of lanes, in which
+//! a waiting fit takes the lane of one that ends. Twin of `shaders/small.wgsl`, which gives each fit an invocation.
 
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
 use super::lanes::{
-    BlockModel, FitBlock, FitSource, LaneSeat, RoundingCheck, RowSource, SeatedLanes, choose_units,
-    load_fits, unload_fits,
+    BlockModel, FitBlock, FitSource, LaneSeat, RowSource, SeatedLanes, choose_units, load_fits,
+    unload_fits,
 };
 use crate::error::Result;
 use crate::math::Real;
@@ -31,7 +31,6 @@ type ScratchPool<R> = Mutex<Vec<ThreadScratch<R>>>;
 /// Memory that one thread works with.
 struct ThreadScratch<R> {
     block: FitBlock<R>,
-    rounding_check: Option<RoundingCheck>,
     units: Vec<f64>,
 }
 
@@ -133,21 +132,14 @@ fn fit_part<R: Real>(
         shared_x: &shared_x,
     };
     let mut scratch = ThreadScratch::take(pool, problem, batch);
-    let ThreadScratch {
-        block,
-        rounding_check,
-        units,
-    } = &mut scratch;
+    let ThreadScratch { block, units } = &mut scratch;
     choose_units(batch, units);
     let source = FitSource {
         batch: *batch,
         units,
         problem,
     };
-    fit_waiting(block, rounding_check, &model, &source, columns, is_stopped);
-    if let Some(rounding_check) = rounding_check {
-        rounding_check.judge_collected(&source, columns);
-    }
+    fit_waiting(block, &model, &source, columns, is_stopped);
     pool.lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(scratch);
@@ -168,21 +160,8 @@ impl<R: Real> ThreadScratch<R> {
 
     /// Makes working memory for a batch's shape of data.
     fn new(problem: &SmallProblem, batch: &SmallBatch<'_>) -> ThreadScratch<R> {
-        let is_single = size_of::<R>() == 4;
-        // The bound on f32's rounding errors holds for least squares without priors only.
-        let is_plain = problem.estimator.is_least_squares() && problem.priors.is_empty();
-        let rounding_check = (is_single && is_plain).then(|| RoundingCheck::new(problem, batch));
-        let is_rough = matches!(
-            problem.model,
-            SmallModel::Function {
-                is_precise: false,
-                ..
-            }
-        );
-        let may_end = if is_single { is_plain } else { !is_rough };
         ThreadScratch {
-            block: FitBlock::new(problem, batch, may_end),
-            rounding_check,
+            block: FitBlock::new(problem, batch),
             units: Vec::new(),
         }
     }
@@ -192,7 +171,6 @@ impl<R: Real> ThreadScratch<R> {
 /// Those that have not ended once the run `is_stopped` keep that status, and get a χ² of NaN.
 fn fit_waiting<R: Real>(
     block: &mut FitBlock<R>,
-    rounding_check: &mut Option<RoundingCheck>,
     model: &BlockModel<'_, R>,
     source: &FitSource<'_>,
     columns: &mut SmallColumns<'_>,
@@ -254,7 +232,7 @@ fn fit_waiting<R: Real>(
             unvisited &= unvisited - 1;
         }
         // 4. Write their results.
-        if size_of::<R>() == 8 && block.may_end && !ended.is_empty() {
+        if block.may_end && !ended.is_empty() {
             block.compute_variances(
                 model,
                 SeatedLanes {
@@ -265,9 +243,6 @@ fn fit_waiting<R: Real>(
             );
         }
         unload_fits(block, &ended, problem, columns);
-        if let Some(rounding_check) = rounding_check {
-            rounding_check.collect_ended(block, &ended, source, columns);
-        }
     }
 }
 

@@ -314,10 +314,10 @@ impl CurveFitter {
     /// holds call [`fit_columns_into`](Self::fit_columns_into) with some at a time.
     ///
     /// Formulas of at most 16 parameters (tied ones do not count) at up to 512 points under Levenberg–Marquardt are
-    /// fitted whole: many side by side in f32, then to their end in f64, unless a bound of what f32's rounding does to
-    /// them is below 0.0005 errors. (GPUs do so for least squares without priors, of at most 8 parameters at up to 128
-    /// points; the CPU fits the others.) Functions of the same sizes that take many curves in a call
-    /// ([`Model::takes_many`](crate::Model::takes_many)) are fitted side by side, too, on the CPU in f64: their
+    /// fitted whole: many side by side in f32, then to their end in f64. (GPUs do so for least squares without priors,
+    /// of at most 8 parameters at up to 128 points, and the CPU fits the others. Fits end on a GPU where a bound of
+    /// what f32's rounding does to them is below 0.0005 errors.) Functions of the same sizes that take many curves in a
+    /// call ([`Model::takes_many`](crate::Model::takes_many)) are fitted side by side, too, on the CPU in f64: their
     /// derivatives are differences on one side of each parameter until a step is below 0.01 errors, then on both. Other
     /// models take the way of [`fit`](Self::fit).
     ///

@@ -6,7 +6,6 @@ use super::derive::add_derivatives;
 use super::graph::Node;
 use super::lanes::LaneTape;
 use super::parse::{Parsed, parse};
-use super::rounding::add_rounding_bound;
 use super::tape::Tape;
 use super::{Formula, wgsl};
 use crate::error::{Error, Result};
@@ -55,13 +54,8 @@ pub fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Fo
             .any(|node| matches!(node, Node::Predictor(d) if *d == k))
     };
     let unused_predictors = (0..predictors.len()).filter(|k| !is_used(*k)).collect();
-    // 3. Compile for lanes, with bounds of the rounding errors, and print as WGSL.
+    // 3. Compile for lanes, and print as WGSL.
     let lanes = LaneTape::new(&graph, &outputs);
-    let rounding = [false, true].map(|predictors_are_exact| {
-        let mut graph_with_bound = graph.clone();
-        let bound = add_rounding_bound(&mut graph_with_bound, value, predictors_are_exact);
-        Arc::new(LaneTape::new(&graph_with_bound, &[value, bound]))
-    });
     let print_wgsl =
         |outputs| wgsl::print_fill(&graph, outputs, predictors.len(), parameters.len());
     Ok(Formula {
@@ -71,7 +65,6 @@ pub fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Fo
         lanes: Arc::new(lanes),
         lane_values: Arc::new(LaneTape::new(&graph, &outputs[..1])),
         written_model: None,
-        rounding,
         value_wgsl: print_wgsl(&outputs[..1]),
         linearisation_wgsl: print_wgsl(&outputs),
         linear_parameters,

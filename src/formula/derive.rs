@@ -84,7 +84,7 @@ fn add_derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
 }
 
 /// Adds the nodes of f′(a) for a function f and returns that of the result; `value` is the node of f(a).
-pub fn add_function_slope(
+fn add_function_slope(
     graph: &mut Graph,
     function: UnaryFunction,
     a: NodeId,
@@ -232,7 +232,7 @@ fn add_voigt_slope(graph: &mut Graph, value: NodeId, slopes: &[NodeId]) -> NodeI
 }
 
 /// Adds the derivative of a function of two arguments a and b, given their derivatives.
-pub fn add_binary_slope(
+fn add_binary_slope(
     graph: &mut Graph,
     function: BinaryFunction,
     [a, b]: [NodeId; 2],

@@ -28,7 +28,6 @@ mod lanes;
 mod names;
 mod operation;
 mod parse;
-mod rounding;
 mod tape;
 mod tie;
 mod token;
@@ -38,7 +37,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::solver::small::{AddUp, LaneModel, Rounding};
+use crate::solver::small::{AddUp, LaneModel, SumRounding};
 use compile::{compile, parse_to_graph};
 use direct::WrittenModel;
 use function::{CONSTANTS, FUNCTIONS};
@@ -101,8 +100,6 @@ pub struct Formula {
     lane_values: Arc<LaneTape>,
     /// Model that is written out by hand and takes the place of `lanes`.
     written_model: Option<WrittenModel>,
-    /// Rounding bounds, first for predictors that f32 rounds, then for predictors that it holds.
-    rounding: [Arc<LaneTape>; 2],
     value_wgsl: String,
     linearisation_wgsl: String,
     /// Indices of the parameters in which the value is jointly linear.
@@ -391,22 +388,10 @@ impl Formula {
         self.written_model.is_some()
     }
 
-    /// Returns functions that bound the rounding error of values in f32. The bounds are lower if f32 holds the
-    /// predictors exactly.
-    pub(crate) fn rounding(&self, predictors_are_exact: bool) -> Rounding {
-        let tape = Arc::clone(&self.rounding[usize::from(predictors_are_exact)]);
-        let times = self
-            .written_model
-            .map_or(1.0, WrittenModel::rounding_bound_factor);
-        let sums = self
-            .written_model
-            .filter(|_| predictors_are_exact)
-            .map(WrittenModel::sum_rounding);
-        Rounding {
-            points: Arc::new(move |block| tape.evaluate(block)),
-            times,
-            sums,
-        }
+    /// Returns a bound of the rounding errors of values in f32, where f32 holds the predictors exactly; `None` for
+    /// models that have none.
+    pub(crate) fn rounding(&self) -> Option<SumRounding> {
+        self.written_model.map(WrittenModel::sum_rounding)
     }
 
     /// Checks the lengths and computes values at n points, with `derivatives` also the derivatives by each parameter:

@@ -74,6 +74,17 @@ fn control_group_limit() -> Option<u64> {
     }
 }
 
+/// Returns the largest size of this process's resident set in bytes; `None` if the system does not report it (only Linux
+/// does).
+pub fn read_memory_peak() -> Option<u64> {
+    read_status("VmHWM:")
+}
+
+/// Returns a size in bytes that the system reports of this process.
+fn read_status(name: &str) -> Option<u64> {
+    read_kibibytes(&read_to_string("/proc/self/status").ok()?, name)
+}
+
 /// Returns how many bytes of the address space limit (`ulimit -v`) are not in use yet; `None` where there is no limit.
 fn free_address_space() -> Option<u64> {
     let limits = read_to_string("/proc/self/limits").ok()?;
@@ -81,8 +92,7 @@ fn free_address_space() -> Option<u64> {
         .lines()
         .find_map(|line| line.strip_prefix("Max address space"))?;
     let limit: u64 = line.split_whitespace().next()?.parse().ok()?;
-    let used = read_kibibytes(&read_to_string("/proc/self/status").ok()?, "VmSize:")?;
-    Some(limit.saturating_sub(used))
+    Some(limit.saturating_sub(read_status("VmSize:")?))
 }
 
 /// Finds the line that starts with `name` in a file like `/proc/meminfo`, and returns its KiB as bytes; `None` without

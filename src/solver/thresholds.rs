@@ -37,8 +37,8 @@ pub const PARALLEL_COSINE: f64 = 0.9;
 pub const LONGEST_STRIDE: f64 = 32.0;
 /// Smallest credible ratio of the next two predicted reductions.
 pub const BEST_CONTRACTION: f64 = 1e-3;
-/// Smallest credible ratio in small fits that end in f32, where no later step corrects a reduction that was small by
-/// chance.
+/// Smallest credible ratio in small fits that end in f32 on a GPU, where no later step corrects a reduction that was
+/// small by chance.
 pub const LAST_CONTRACTION: f64 = 0.02;
 /// Small fits: maximum ratio of the reduction that all remaining steps predict together to the tolerance of a single
 /// one.
@@ -52,7 +52,7 @@ pub const LEAST_PIVOT_SHARE: f64 = 1e-12;
 pub const LEAST_FTOL: f64 = 1e-7;
 /// Small fits in f32: smallest tolerance that makes sense for a step.
 pub const LEAST_XTOL: f64 = 1e-6;
-/// Small fits that end in f32: half the distance between two numbers in f32, at 1.
+/// Small fits that end in f32 on a GPU: half the distance between two numbers in f32, at 1.
 pub const HALF_ULP_OF_F32: f32 = 1.0 / 16_777_216.0;
 /// Maximum ratio of a bound on rounding errors to the accuracy at which fits end: together they stay below 0.001
 /// errors.
@@ -68,6 +68,9 @@ pub const MAX_FLOOR_ROUNDS: u32 = 200;
 /// Where a column of the Jacobian is nearly 0, a step that predicts next to no reduction may have any length, and the
 /// model at its end any value: a location moves by many of the widths of a step function that falls between two points.
 pub const TRUSTED_STEP: f64 = 1e-4;
+/// The same before a fit of least squares is continued in f64, or with better derivatives, by an evaluation at the end
+/// of that step. A robust fit that took so long a step ended 0.05 errors from its minimum.
+pub const TRUSTED_CONTINUED_STEP: f64 = 1e-2;
 
 /// Smallest magnitude of a parameter that limits its steps, as a share of its unit.
 pub const SMALLEST_MAGNITUDE: f64 = 0.1;

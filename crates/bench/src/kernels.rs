@@ -9,9 +9,7 @@ use std::sync::Arc;
 use popfit::low_level::Task;
 use popfit::low_level::gpu::{KernelSource, kernel_sources, small_fit_source};
 use popfit::low_level::recording::{Recording, Stage};
-use popfit::low_level::solver::small::{
-    LaneModel, Rounding, SmallModel, SmallProblem, SumRounding,
-};
+use popfit::low_level::solver::small::{LaneModel, SmallModel, SmallProblem, SumRounding};
 use popfit::low_level::solver::{Method, Tolerances};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{
@@ -125,7 +123,7 @@ fn small_fits(recording: &Recording) -> Result<Option<KernelSource>, Failure> {
         parameters: PARAMETERS,
         predictors: 2,
         points: POINTS,
-        model: SmallModel::Single(no_rows.clone(), None),
+        model: SmallModel::Single(no_rows, None),
         wgsl,
         ends_in_ones: true,
         settings: LevenbergMarquardt::default(),
@@ -140,11 +138,7 @@ fn small_fits(recording: &Recording) -> Result<Option<KernelSource>, Failure> {
         ),
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
-        rounding: Some(Rounding {
-            points: no_rows,
-            times: 0.0,
-            sums: Some(ROUNDING),
-        }),
+        rounding: Some(ROUNDING),
         correlations: false,
     };
     Ok(Some(small_fit_source(&problem)?))

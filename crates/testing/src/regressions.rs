@@ -55,7 +55,7 @@ pub struct Sample {
 /// Call of a fitter, and the model that it is given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Route {
-    /// `fit_columns` of a formula, which may end in f32.
+    /// `fit_columns` of a formula, which begins in f32.
     Columns,
     /// `fit` of a formula.
     Fits,

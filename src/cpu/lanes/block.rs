@@ -14,12 +14,12 @@ use crate::math::triangle::{packed_index, packed_length, pair_index};
 use crate::recording::ManyFunction;
 use crate::solver::small::{
     AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, PointLanes, SeatedFits,
-    SmallBatch, SmallProblem,
+    SmallBatch, SmallModel, SmallProblem,
 };
 use crate::solver::thresholds::{LEAST_FTOL, LEAST_XTOL, UNDAMPED};
 
 /// Maximum number of points whose rows are in the cache at a time.
-pub const POINTS_IN_CACHE: usize = 9;
+const POINTS_IN_CACHE: usize = 9;
 
 /// Status of a lane whose fit has not ended, beside the codes of statuses.
 pub const RUNNING_LANE_STATUS: f64 = 99.0;
@@ -84,7 +84,8 @@ pub const fn normal(p: usize, q: usize) -> usize {
 pub struct FitBlock<R> {
     pub parameters: usize,
     pub points: usize,
-    /// Whether fits may end in this block; otherwise they are continued in f64, or with better derivatives.
+    /// Whether fits end in this block; those in f32 are continued in f64, and those with rough derivatives with better
+    /// ones.
     pub may_end: bool,
     /// (points)
     pub y: Vec<Lanes<R>>,
@@ -119,8 +120,6 @@ pub struct FitBlock<R> {
     pub step_share: Lanes<R>,
     /// 1 where the step is so short that it may be taken without an evaluation.
     pub is_trusted_step: Lanes<R>,
-    /// 1 where the steps to come predict a larger reduction than the tolerance, else 0.
-    pub is_slow: Lanes<R>,
     pub rounds: Lanes<R>,
     /// Rounds after which a fit ends; fewer than the settings say where its budget is nearly spent.
     pub max_rounds: Lanes<R>,
@@ -145,9 +144,16 @@ pub struct FitBlock<R> {
 }
 
 impl<R: Real> FitBlock<R> {
-    /// Makes a block, one fit per vector lane, for a batch's shape of data. If `may_end`, fits end in it and are not
-    /// continued.
-    pub fn new(problem: &SmallProblem, batch: &SmallBatch<'_>, may_end: bool) -> FitBlock<R> {
+    /// Makes a block, one fit per vector lane, for a batch's shape of data.
+    pub fn new(problem: &SmallProblem, batch: &SmallBatch<'_>) -> FitBlock<R> {
+        let may_end = matches!(
+            problem.model,
+            SmallModel::Double(..)
+                | SmallModel::Function {
+                    is_precise: true,
+                    ..
+                }
+        );
         let parameters = problem.parameters;
         let points = problem.points;
         let zero = Lanes::splat(R::ZERO);
@@ -184,7 +190,6 @@ impl<R: Real> FitBlock<R> {
             is_undamped_step: zero,
             step_share: zero,
             is_trusted_step: zero,
-            is_slow: zero,
             rounds: zero,
             max_rounds: Lanes::splat(R::of(problem.settings.max_rounds.into())),
             rejections: zero,
@@ -192,8 +197,7 @@ impl<R: Real> FitBlock<R> {
             factors: LdlFactors::new(parameters),
             delta: rows(parameters),
             is_free: vec![Lanes::splat(R::ONE); parameters],
-            // The correlations of fits that end in f32 come from `RoundingCheck`.
-            correlations: rows(match problem.correlations && size_of::<R>() == 8 {
+            correlations: rows(match problem.correlations && may_end {
                 true => pair_index(parameters, 0),
                 false => 0,
             }),
@@ -216,31 +220,18 @@ impl<R: Real> FitBlock<R> {
         block_has == [batch.is_weighted(), batch.own_grid, batch.bounds.is_some()]
     }
 
-    /// Returns whether the accepted point of a lane's fit lies strictly between all its bounds.
-    pub fn is_inside(&self, lane: usize) -> bool {
-        let bounds = self.lower.iter().zip(&self.upper);
-        self.accepted
-            .iter()
-            .zip(bounds)
-            .all(|(x, (lower, upper))| x.0[lane] > lower.0[lane] && x.0[lane] < upper.0[lane])
-    }
-
     /// Returns a bit mask of the lanes whose fits have not ended.
     pub fn running_lanes(&self) -> u64 {
         let running_bit =
             |(l, status): (usize, &R)| u64::from(*status == R::of(RUNNING_LANE_STATUS)) << l;
-        self.status
-            .0
-            .iter()
-            .enumerate()
-            .map(running_bit)
-            .fold(0, |mask, bit| mask | bit)
+        let lanes = self.status.0.iter().enumerate();
+        pulp::Arch::new().dispatch(|| lanes.map(running_bit).fold(0, |mask, bit| mask | bit))
     }
 
     /// Returns the thresholds of the solver that follow from the rounding of numbers of precision R. Fits with rough
     /// derivatives, which do not end in this block, have those of f32.
     pub fn precision_limits(&self) -> &'static PrecisionLimits {
-        &PRECISION_LIMITS[usize::from(size_of::<R>() == 8 && self.may_end)]
+        &PRECISION_LIMITS[usize::from(self.may_end)]
     }
 
     /// Computes cost, gradient and normal matrix of the seated fits at their trial points; the numbers of other

@@ -9,8 +9,9 @@ use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::math::triangle::packed_index;
 use crate::solver::Damping;
 use crate::solver::round::step::equations::magnitude;
+use crate::solver::small::SmallProblem;
 use crate::solver::thresholds::{
-    LEAST_PIVOT_SHARE, LEGS_PER_PARAMETER, SOLVE_ATTEMPTS, TRUSTED_STEP,
+    LEAST_PIVOT_SHARE, LEGS_PER_PARAMETER, SOLVE_ATTEMPTS, TRUSTED_CONTINUED_STEP, TRUSTED_STEP,
 };
 
 impl<R: Real> FitBlock<R> {
@@ -154,12 +155,17 @@ impl<R: Real> FitBlock<R> {
     }
 
     /// Scales each lane's step so that no parameter moves by more than `largest_step` times its magnitude, and notes
-    /// the factor. Notes also which steps are trusted: they move no parameter by more than [`TRUSTED_STEP`], and change
-    /// no sign.
+    /// the factor. Notes also which steps are trusted: they move no parameter by more than [`TRUSTED_STEP`], or
+    /// [`TRUSTED_CONTINUED_STEP`] where a fit of least squares does not end in this block, and change no sign.
     #[inline(always)]
-    pub fn shorten_steps(&mut self, largest_step: f64) {
-        let largest = R::of(largest_step.min(1e30));
-        let largest_trusted = R::of(TRUSTED_STEP);
+    pub fn shorten_steps(&mut self, problem: &SmallProblem) {
+        let largest = R::of(problem.settings.largest_step.min(1e30));
+        let is_continued = !self.may_end && problem.estimator.is_least_squares();
+        let largest_trusted = R::of(if is_continued {
+            TRUSTED_CONTINUED_STEP
+        } else {
+            TRUSTED_STEP
+        });
         (self.step_share, self.is_trusted_step) = (Lanes::splat(R::ONE), Lanes::splat(R::ONE));
         let mut any_too_long = false;
         for p in 0..self.parameters {

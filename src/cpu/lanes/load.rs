@@ -50,7 +50,7 @@ fn write_lane<R: Real>(rows: &mut [Lanes<R>], lane: usize, values: impl Iterator
 }
 
 /// Copies the numbers of each seat's fit from `values` (fits, rows) into its lane.
-pub fn copy_to_lanes<R: Real, T: Into<f64> + Copy>(
+fn copy_to_lanes<R: Real, T: Into<f64> + Copy>(
     rows: &mut [Lanes<R>],
     seats: &[LaneSeat],
     values: &[T],
@@ -68,7 +68,7 @@ pub fn copy_to_lanes<R: Real, T: Into<f64> + Copy>(
 }
 
 /// Writes the weights 1/σ of each seat's fit (0 where masked) into its lane; nothing where `rows` is empty.
-pub fn copy_weights<R: Real>(rows: &mut [Lanes<R>], seats: &[LaneSeat], source: &FitSource<'_>) {
+fn copy_weights<R: Real>(rows: &mut [Lanes<R>], seats: &[LaneSeat], source: &FitSource<'_>) {
     let points = rows.len();
     let batch = &source.batch;
     for &LaneSeat { lane: l, fit: k } in seats {
@@ -194,12 +194,7 @@ impl<R: Real> FitBlock<R> {
 }
 
 /// Copies the correlations in lane `l` to the lower triangle of a fit's matrix (P, P): NaN where a variance (P) is NaN.
-pub fn copy_correlations<R: Real>(
-    lanes: &[Lanes<R>],
-    l: usize,
-    variances: &[f64],
-    matrix: &mut [f64],
-) {
+fn copy_correlations<R: Real>(lanes: &[Lanes<R>], l: usize, variances: &[f64], matrix: &mut [f64]) {
     let count = variances.len();
     for p in 1..count {
         for q in 0..p {
@@ -213,16 +208,14 @@ pub fn copy_correlations<R: Real>(
     }
 }
 
-/// Writes the results in the seats' lanes to their fits' columns; variances and correlations from f64 blocks in which
-/// fits end.
+/// Writes the results in the seats' lanes to their fits' columns; variances and correlations from blocks in which fits
+/// end.
 pub fn unload_fits<R: Real>(
     block: &FitBlock<R>,
     seats: &[LaneSeat],
     problem: &SmallProblem,
     columns: &mut SmallColumns<'_>,
 ) {
-    // Fits in f32 are continued in f64 or judged by `RoundingCheck`, and those of rough derivatives are continued.
-    let has_variances = size_of::<R>() == 8 && block.may_end;
     let count = block.parameters;
     for &LaneSeat { lane: l, fit: k } in seats {
         let l = l % LANES;
@@ -232,7 +225,7 @@ pub fn unload_fits<R: Real>(
             .iter_mut()
             .zip(&block.accepted)
             .for_each(|(target, x)| *target = x.0[l].to_f64());
-        if !has_variances {
+        if !block.may_end {
             continue;
         }
         // 2. The variances: 0 of held parameters, NaN of those at a bound.

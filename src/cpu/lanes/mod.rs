@@ -7,7 +7,6 @@ mod function;
 mod gram;
 mod load;
 mod registers;
-mod rounding_check;
 mod solve;
 mod step;
 #[cfg(test)]
@@ -16,4 +15,3 @@ mod weighting;
 
 pub use block::{BlockModel, FitBlock, RowSource};
 pub use load::{FitSource, LaneSeat, SeatedLanes, choose_units, load_fits, unload_fits};
-pub use rounding_check::RoundingCheck;

@@ -24,7 +24,7 @@ use crate::solver::round::step::decisions::{
 use crate::solver::round::step::equations::shortened_reduction;
 use crate::solver::small::SmallProblem;
 use crate::solver::thresholds::{
-    BEST_CONTRACTION, LAST_CONTRACTION, MAX_FLOOR_ROUNDS, STAGNATION_RATIO, TOTAL_REDUCTION_FACTOR,
+    BEST_CONTRACTION, MAX_FLOOR_ROUNDS, STAGNATION_RATIO, TOTAL_REDUCTION_FACTOR,
 };
 use crate::solver::{Damping, Interval, Status};
 
@@ -119,7 +119,7 @@ impl<R: Real> FitBlock<R> {
             squared_length,
             squared_scale,
         } = self.predict_reductions(simd);
-        self.shorten_steps(problem.settings.largest_step);
+        self.shorten_steps(problem);
         // 2. Decide for each lane whether the fit ends.
         let limits = StopLimits::new(problem, self.may_end, self.precision_limits());
         let running = R::of(RUNNING_LANE_STATUS);
@@ -146,7 +146,6 @@ impl<R: Real> FitBlock<R> {
             };
             let is_trusted = self.is_trusted_step.0[l] > R::ZERO;
             let nearness = limits.judge_nearness(outlook, cost[l], is_trusted);
-            self.is_slow.0[l] = pick(nearness.is_slow, R::ONE, R::ZERO);
             // Before it ends, a fit releases the floor, so that parameters which the floor restrained can move.
             let is_about_to_end = nearness.small_reduction | nearness.small_step;
             let is_late = rounds >= limits.patience;
@@ -318,7 +317,6 @@ struct StopLimits<R> {
     xtol: R,
     undamped: R,
     patience: R,
-    best_contraction: R,
     /// Limit of the reduction that all steps to come predict, relative to that of the next one.
     all_steps_factor: R,
     trusts_last_step: bool,
@@ -330,8 +328,6 @@ struct StopLimits<R> {
 struct Nearness {
     small_reduction: bool,
     small_step: bool,
-    /// The steps to come predict a larger reduction than the tolerance.
-    is_slow: bool,
 }
 
 impl<R: Real> StopLimits<R> {
@@ -352,27 +348,23 @@ impl<R: Real> StopLimits<R> {
             xtol: R::of(problem.tolerances.step.max(rounding.step)),
             undamped: R::of(rounding.undamped),
             patience: R::of(MAX_FLOOR_ROUNDS.into()),
-            best_contraction: R::of(if may_end && size_of::<R>() == 4 {
-                LAST_CONTRACTION
-            } else {
-                BEST_CONTRACTION
-            }),
             all_steps_factor: R::of(all_steps_factor),
             trusts_last_step: problem.estimator.trusts_last_step(),
             is_continued: !may_end,
         }
     }
 
-    /// Returns whether a solved step predicts too small a reduction, is too short, or converges slowly. The caller
+    /// Returns whether a solved step predicts too small a reduction or is too short. The caller
     /// judges its damping.
     #[inline(always)]
     fn judge_nearness(self, outlook: Outlook<R>, cost: R, is_trusted: bool) -> Nearness {
         let reduction = outlook.reduction;
         let is_comparable = outlook.is_comparable();
-        let contraction = outlook.contraction(self.best_contraction);
+        let best_contraction = R::of(BEST_CONTRACTION);
+        let contraction = outlook.contraction(best_contraction);
         let remaining = pick(
             is_comparable & self.trusts_last_step,
-            outlook.expected_reduction(self.best_contraction),
+            outlook.expected_reduction(best_contraction),
             reduction,
         );
         let root = contraction.root();
@@ -393,7 +385,6 @@ impl<R: Real> StopLimits<R> {
         Nearness {
             small_reduction: is_at_end | (stagnates & (remaining <= self.rounding * cost)),
             small_step: outlook.is_short(self.xtol),
-            is_slow: !is_near,
         }
     }
 }

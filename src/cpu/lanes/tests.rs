@@ -254,7 +254,7 @@ fn make_batch<'a>(starts: &'a [f64], bounds: Option<(&'a [f64], &'a [f64])>) -> 
 
 /// Returns a block with a fit in each lane, at its start.
 fn make_block(problem: &SmallProblem, batch: &SmallBatch<'_>) -> FitBlock<f64> {
-    let mut block = FitBlock::new(problem, batch, true);
+    let mut block = FitBlock::new(problem, batch);
     let rows = |values: &[f64]| -> Vec<Lanes<f64>> {
         let row = |p: usize| Lanes(std::array::from_fn(|l| values[l * problem.parameters + p]));
         (0..problem.parameters).map(row).collect()

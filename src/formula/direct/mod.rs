@@ -69,16 +69,6 @@ impl WrittenModel {
         Some(Arc::new(move |sum| lattice.add_up(sum)))
     }
 
-    /// Returns the factor of the formula's rounding bound for this model: 4/3 where an exponential is a product of two,
-    /// else 1.
-    pub fn rounding_bound_factor(self) -> f32 {
-        if matches!(self, WrittenModel::Gauss2d | WrittenModel::Gauss2dElliptic) {
-            4.0 / 3.0
-        } else {
-            1.0
-        }
-    }
-
     /// Returns the bound of the values' rounding error that is computed from the sums of a fit, where f32 holds the
     /// predictors exactly.
     pub fn sum_rounding(self) -> SumRounding {

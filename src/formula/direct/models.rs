@@ -31,7 +31,7 @@ pub trait ModelKernel<const P: usize, const D: usize, const K: usize, const N: u
         x: [LaneVector<R, S>; D],
         e: LaneVector<R, S>,
     ) -> [LaneVector<R, S>; N];
-    /// Bound of the rounding error that [`rounding`](crate::formula::rounding) finds where predictors are exact. It
+    /// Bound of the rounding error where predictors are exact, by a running error analysis (Higham 2002, §3.3). It
     /// counts two exponentials and their product where e^q may be computed in this way.
     const SUM_ROUNDING: SumRounding;
 }

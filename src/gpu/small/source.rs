@@ -195,7 +195,7 @@ fn declare_access(constants: &mut Constants, problem: &SmallProblem, packing: Pa
 
 /// Adds the constants and the function that bound the rounding errors of the model's values by the sums of a fit.
 fn declare_rounding(constants: &mut Constants, problem: &SmallProblem) {
-    let sums = problem.rounding.as_ref().and_then(|rounding| rounding.sums);
+    let sums = problem.rounding;
     constants.line(&format!("const SUMS_TELL: bool = {};", sums.is_some()));
     let [of_exponent, others] = sums.map_or([0.0; 2], |sums| [sums.of_exponent, sums.others]);
     constants.float(

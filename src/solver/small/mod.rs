@@ -88,19 +88,9 @@ pub enum SmallModel {
     },
 }
 
-/// Bound on the error of a model's value by rounding in f32, in units of 2⁻²⁴.
-#[derive(Clone)]
-pub struct Rounding {
-    /// Point by point: rows of the value and of the bound.
-    pub points: LaneModel<f32>,
-    /// Factor on that bound.
-    pub times: f32,
-    /// From a fit's sums, if these give a bound: faster, and somewhat larger.
-    pub sums: Option<SumRounding>,
-}
-
-/// Rounding bound of u + c, where u = a b e^q, a is the first parameter and c the last. As ‖u‖ = |a| ‖∂u/∂a‖ and ‖q u‖
-/// ≤ Σ_p f_p |p ∂u/∂p|, both norms follow from the diagonal of the normal matrix.
+/// Bound on the error of a model's values by rounding in f32, from a fit's sums and in units of 2⁻²⁴. The model is
+/// u + c, where u = a b e^q, a is the first parameter and c the last. As ‖u‖ = |a| ‖∂u/∂a‖ and
+/// ‖q u‖ ≤ Σ_p f_p |p ∂u/∂p|, both norms follow from the diagonal of the normal matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct SumRounding {
     /// Number of relative roundings of q.
@@ -146,8 +136,8 @@ pub struct SmallProblem {
     /// priors.
     pub is_sandwich: bool,
     pub priors: Vec<GaussianPrior>,
-    /// `None` for a function, which is fitted in f64 alone.
-    pub rounding: Option<Rounding>,
+    /// Bound with which a GPU ends fits in f32; `None` where f64 continues all of them.
+    pub rounding: Option<SumRounding>,
     /// True if fits also have [`SmallColumns::correlations`].
     pub correlations: bool,
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use web_time::Instant;
 
 use crate::buffers::Work;
+use crate::io::memory::read_memory_peak;
 use crate::solver::profile::{Clock, DeviceCalls, Meter, Spending, Spent, SubmittedRounds};
 use crate::solver::{self};
 use crate::spectral::stream::stages::{STAGE_NAMES, Span, StageTimes};
@@ -370,16 +371,6 @@ fn busy_seconds(submissions: &[SubmittedRounds]) -> f64 {
 /// Returns a ratio_or_zero; 0 if the denominator is not positive.
 fn ratio_or_zero(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
-}
-
-/// Returns the largest size of this process's resident set in bytes; `None` if /proc does not report it.
-fn read_memory_peak() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(1024 * kilobytes)
 }
 
 #[cfg(test)]

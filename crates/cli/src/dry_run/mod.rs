@@ -2,13 +2,13 @@
 
 mod arms;
 mod choice;
-mod memory;
 mod widened;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use popfit::low_level::read_memory_peak;
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{
     Control, Device, FlagCounts, ModelFile, Schema, Spectra, SpectralFitter, SpectralModel,
@@ -68,7 +68,8 @@ pub struct Opened<'a> {
     source: FilesReader,
 }
 
-/// Prints what a run would read, use and write; fits the first spectra, and estimates memory and time for all.
+/// Prints what a run would read, use and write; fits the first spectra, measures the memory that this
+/// takes, and estimates the time for all.
 pub fn run(
     Opened {
         paths,
@@ -118,7 +119,7 @@ pub fn run(
         "\n{}",
         choice::describe(paths, &selection, total)?
     ));
-    // 4. How much memory and time that takes.
+    // 4. How they end, and how much memory and time that takes.
     let mut sample = Sample::read(&mut source)?;
     if let Some(sentence) = widened::describe(paths, &selection, &sample.batches)? {
         line(format_args!("\n{sentence}"));
@@ -129,13 +130,6 @@ pub fn run(
     if pixel_notes.is_empty() {
         fitter.pixel_notes([first]).iter().for_each(print_note);
     }
-    line(memory::describe(&memory::Run {
-        fitter: &fitter,
-        model: file,
-        paths,
-        first,
-        total,
-    }));
     try_first(&fitter, &mut sample, total)
 }
 
@@ -222,7 +216,8 @@ fn wrapped(names: &[String]) -> Vec<String> {
     lines
 }
 
-/// Fits the sample of first spectra; prints how many converge, why others fail, and how long all `total` would take.
+/// Fits the sample of first spectra; prints the memory that this check has taken, how many converge, why others fail,
+/// and how long all `total` would take.
 fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result<(), Failure> {
     let begin = Instant::now();
     let mut table = fitter.table();
@@ -238,6 +233,12 @@ fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result
             .filter(|status| status.is_success())
             .count(),
     );
+    if let Some(bytes) = read_memory_peak() {
+        line(format_args!(
+            "memory: {} MiB at the peak of this check; a run on the CPU takes about as much, one on a GPU more",
+            bytes.div_ceil(1 << 20)
+        ));
+    }
     let all = seconds * total as f64 / count.max(1) as f64;
     line(format_args!(
         "\nfits: {converged} of the first {count} converge; all {total} would take about {} on {}",

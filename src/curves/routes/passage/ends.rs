@@ -402,7 +402,7 @@ pub(super) fn prepare_second_fits(
         );
     for (k, (((status, rounds), predicted_reduction), (parameters, variances))) in fits.enumerate()
     {
-        let has_converged = Status::from_code((*status).into()).is_some_and(Status::is_success);
+        let has_converged = *status > 0;
         let has_ended = has_converged && variances.iter().all(|x| x.is_finite());
         if *status == Status::BadInput.code() as i8 || has_ended {
             continue;

@@ -1,6 +1,6 @@
 //! Small fits of curves, in flat memory and in parts: for columns f32 on the device and then f64 on the host, for `fit`
-//! f64 alone, whose ends are polished. `cpu/lanes/rounding_check.rs`, and on a GPU the end of `shaders/small.wgsl`,
-//! decide which fits may end in f32, by a bound on the rounding of the formula (`formula/rounding.rs`).
+//! f64 alone, whose ends are polished. Only a GPU ends fits in f32, by a bound on their rounding (the end of
+//! `shaders/small.wgsl`).
 
 mod bounds;
 mod covariances;
@@ -133,7 +133,7 @@ impl<'a> Passage<'a> {
             estimator: self.fitter.estimator,
             is_sandwich: self.fitter.is_sandwich(),
             priors,
-            rounding: formula.map(|formula| formula.rounding(f32_holds_x)),
+            rounding: formula.and_then(Formula::rounding).filter(|_| f32_holds_x),
             correlations,
         }
     }

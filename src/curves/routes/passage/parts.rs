@@ -213,7 +213,9 @@ impl SmallParts for Parts<'_, '_> {
         // 1. Continue the fits that the first fitter has not brought to an end.
         let (batch, sizes, mut columns) = data.split(passage, curves.clone(), rows);
         if let Some(second) = &self.second {
-            self.spot_check(first, &columns)?;
+            if self.checks_per_part > 0 {
+                self.spot_check(first, &columns)?;
+            }
             prepare_second_fits(
                 &batch,
                 passage.parameters,
