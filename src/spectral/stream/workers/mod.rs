@@ -382,7 +382,7 @@ fn read_jobs(
 ) -> StageTimes {
     let result = panic::catch_unwind(AssertUnwindSafe(|| reader.read_jobs(permits, events)));
     if let Err(panic) = result {
-        let _ = events.send(StreamEvent::Read(Err(Error::Usage(
+        let _ = events.send(StreamEvent::Read(Err(Error::Internal(
             "the reader panicked".into(),
         ))));
         panic::resume_unwind(panic);
@@ -412,7 +412,10 @@ fn fit_jobs(
         let (rows, panic) = match result {
             Ok(rows) => (rows, None),
             // The writer would wait for these rows for ever.
-            Err(panic) => (Err(Error::Usage("a worker panicked".into())), Some(panic)),
+            Err(panic) => (
+                Err(Error::Internal("a worker panicked".into())),
+                Some(panic),
+            ),
         };
         let has_failed = rows.is_err();
         job.rows = rows;
