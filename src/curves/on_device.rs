@@ -32,7 +32,7 @@ impl CurveFitter {
     /// at most 8 parameters at up to 128 points, by least squares without priors, from one start, without ties and
     /// without covariances of y, and not to be [`exact`](Self::exact). Nor do they stay where the device has no room
     /// for them, or fails. [`is_on_device`](CurvesOnDevice::is_on_device) tells. Others are fitted when their results
-    /// are read, as `fit_columns` fits them.
+    /// are read, as `fit_columns` fits them. Only settings of the fit hold, and not [`control`](Self::control).
     ///
     /// ```
     /// use popfit::{CurveFitter, Curves, Device, Formula};
@@ -110,35 +110,28 @@ impl ColumnsOnDevice<'_, '_> {
     /// The errors of [`CurveFitter::fit`]. Where a device has failed, the curves are fitted again, as
     /// [`cpu_fallback`](CurveFitter::cpu_fallback) says.
     pub fn read(&mut self) -> Result<CurveColumns> {
-        let mut columns = CurveColumns::default();
-        self.read_into(&mut columns)?;
-        Ok(columns)
-    }
-
-    /// Reads results as [`read`](Self::read) does, into columns whose memory is reused.
-    ///
-    /// # Errors
-    /// The errors of [`read`](Self::read).
-    pub fn read_into(&mut self, columns: &mut CurveColumns) -> Result<()> {
         let CurvesOnDevice {
             run,
             curves,
             uploaded,
         } = &mut *self.fitted;
         let watch = Watch::new(None, 0);
+        let mut columns = CurveColumns::default();
         let mut fitted = uploaded.take();
         if fitted.is_none() {
-            return run.fit_columns(curves, columns, &watch);
+            run.fit_columns(curves, &mut columns, &watch)?;
+            return Ok(columns);
         }
         // The first attempt reads the results, and after a failure of the device others fit again.
         run.retry_on_devices(&watch, |run| match fitted.take() {
             Some(mut fitted) => {
-                run.read_columns(curves, &mut *fitted, columns, &watch)?;
+                run.read_columns(curves, &mut *fitted, &mut columns, &watch)?;
                 *uploaded = Some(fitted);
                 Ok(())
             }
-            None => run.fit_columns_once(curves, columns, &watch),
-        })
+            None => run.fit_columns_once(curves, &mut columns, &watch),
+        })?;
+        Ok(columns)
     }
 }
 

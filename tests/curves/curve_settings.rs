@@ -75,12 +75,10 @@ fn every_fault_is_listed_with_its_name_and_remedy() {
         ),
     ];
     let curves = curves();
-    let mut columns = Default::default();
     for error in [
         fitter.validate().unwrap_err(),
         fitter.fit(&curves).unwrap_err(),
         fitter.fit_columns(&curves).unwrap_err(),
-        fitter.fit_columns_into(&curves, &mut columns).unwrap_err(),
         fitter
             .confidence_intervals(&curves, &[], &[], &[])
             .unwrap_err(),

@@ -204,7 +204,10 @@ fn fit(
         interrupted: false,
         rows: 0,
     };
-    fitter.fit_journaled(source, &mut sink, control, journal)?;
+    fitter
+        .clone()
+        .control(control.clone())
+        .fit_journaled(source, &mut sink, journal)?;
     assert_eq!(sink.rows, FILES * SPECTRA, "a row for every spectrum");
     Ok(sink.interrupted)
 }

@@ -8,7 +8,7 @@ mod work;
 use popfit::low_level::gpu::{Fault, Faults};
 use popfit::spectra::{SpectraReader, Wavelength};
 use popfit::{
-    Continuum, Control, Device, DeviceRows, Error, FitTable, Journal, LevenbergMarquardt, Metadata,
+    Continuum, Device, DeviceRows, Error, FitTable, Journal, LevenbergMarquardt, Metadata,
     NelderMead, Result, Schema, Solver, Spectra, SpectralFitter, Summary, TableWriter,
 };
 use popfit_testing::fits::{fitter, same_bits};
@@ -396,7 +396,7 @@ fn run_with_journal(device: &Device, journal: &std::path::Path) -> (FitTable, Su
     let mut journal = Journal::open(journal, "key", true).unwrap();
     let mut source = BatchesOfFour { spectra, next: 0 };
     let summary = fitter
-        .fit_journaled(&mut source, &mut table, &Control::default(), &mut journal)
+        .fit_journaled(&mut source, &mut table, &mut journal)
         .unwrap();
     (table, summary)
 }

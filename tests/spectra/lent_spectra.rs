@@ -90,14 +90,18 @@ fn fits_of_spectra_in_memory_can_be_cancelled() {
     for device in devices() {
         let fitter = fitter(synb_model(), &device).batch_size(5);
         let expected = fitter.fit(&spectra).unwrap();
-        let table = fitter.fit_with(&spectra, &Control::default()).unwrap();
+        let table = fitter.fit(&spectra).unwrap();
         assert_eq!(table.len(), SPECTRA);
         for (row, expected) in table.to_rows().into_iter().zip(expected.to_rows()) {
             assert_eq!((row.row, &row.id), (expected.row, &expected.id));
             same_bits(row, expected, &device.name());
         }
         let stopped = Control::default().cancel(Arc::new(AtomicBool::new(true)));
-        let table = fitter.fit_with(&spectra, &stopped).unwrap();
+        let table = fitter
+            .clone()
+            .control(stopped.clone())
+            .fit(&spectra)
+            .unwrap();
         assert!(
             table.len() == SPECTRA
                 && table
@@ -165,8 +169,7 @@ fn an_interrupted_run_over_several_files_is_resumed() {
             let options = WriteOptions::from(&metadata).overwrite(target.exists());
             let mut writer = TableWriter::create(target, &schema, options)?;
             let mut sink = FailingSink(&mut writer, max_rows);
-            let summary =
-                fitter.fit_journaled(&mut reader, &mut sink, &Control::default(), &mut journal)?;
+            let summary = fitter.fit_journaled(&mut reader, &mut sink, &mut journal)?;
             inputs.check()?;
             writer.finish_journaled(&mut journal)?;
             end(journal)?;
@@ -279,7 +282,7 @@ fn rows_of_replaced_spectra_are_fitted_again() {
         let mut table = fitter.table();
         let mut reader = BatchReader([spectra.slice(0..32), later.clone()].into());
         let summary = fitter
-            .fit_journaled(&mut reader, &mut table, &Control::default(), &mut journal)
+            .fit_journaled(&mut reader, &mut table, &mut journal)
             .unwrap();
         journal.leave();
         (table, summary)

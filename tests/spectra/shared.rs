@@ -239,7 +239,7 @@ fn bits_depend_on_neither_threads_batches_nor_other_clusters() {
         .table();
     let streaming = fitter(sharing(&["feh"]), &Device::cpu()).batch_size(2);
     streaming
-        .fit_stream(&mut spectra.reader(), &mut table, &Default::default())
+        .fit_stream(&mut spectra.reader(), &mut table)
         .unwrap();
     for (row, other) in rows.iter().zip(table.to_rows()) {
         same_bits(row, other, "stream");
@@ -645,7 +645,9 @@ fn an_interrupted_run_resumes_to_the_same_rows() {
             let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
             let mut table = fitter.table();
             fitter
-                .fit_journaled(&mut spectra.reader(), &mut table, &control, &mut journal)
+                .clone()
+                .control(control.clone())
+                .fit_journaled(&mut spectra.reader(), &mut table, &mut journal)
                 .unwrap();
             let was_stopped = control.cancel.load(Ordering::Relaxed);
             let rows = table.to_rows();

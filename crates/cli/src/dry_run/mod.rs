@@ -11,8 +11,7 @@ use std::time::Instant;
 
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{
-    Control, Device, FlagCounts, ModelFile, Schema, Spectra, SpectralFitter, SpectralModel,
-    VelocityScan,
+    Device, FlagCounts, ModelFile, Schema, Spectra, SpectralFitter, SpectralModel, VelocityScan,
 };
 
 use super::stdout::line;
@@ -227,7 +226,7 @@ fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result
     let begin = Instant::now();
     let mut table = fitter.table();
     fitter
-        .fit_stream(sample, &mut table, &Control::default())
+        .fit_stream(sample, &mut table)
         .map_err(Failure::running)?;
     let seconds = begin.elapsed().as_secs_f64();
     let (count, converged) = (

@@ -61,7 +61,8 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     selection::refuse_empty(&files.selection, source.len())?;
     let fitter = files
         .settings_of_layout(file.as_ref(), &model)?
-        .fitter(model, file.as_ref())?;
+        .fitter(model, file.as_ref())?
+        .control(control.clone());
     let spectra = source.files();
     fitter
         .check_spectra(&spectra)
@@ -132,7 +133,7 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
         models: models.as_mut(),
     };
     let mut sink = Counting::new(&mut outputs, &fitter.parameters(), collector);
-    let summary = fitter.fit_journaled(&mut source, &mut sink, control, &mut journal);
+    let summary = fitter.fit_journaled(&mut source, &mut sink, &mut journal);
     let Counting {
         counts,
         faults,

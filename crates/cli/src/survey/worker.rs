@@ -164,7 +164,11 @@ impl Worker {
         let schema = Schema::of(&self.fitter, manifest.text_ids);
         let mut table = TableWriter::create_racing(&path, &schema, &metadata)?;
         let mut sink = Counting::new(&mut table, &self.fitter.parameters(), None);
-        let summary = self.fitter.fit_stream(&mut source, &mut sink, control)?;
+        let summary = self
+            .fitter
+            .clone()
+            .control(control.clone())
+            .fit_stream(&mut source, &mut sink)?;
         let statuses = sink.counts.list();
         if summary.interrupted > 0 {
             return Err(interrupted());
