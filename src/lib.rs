@@ -109,7 +109,7 @@ pub use control::{Control, Progress};
 pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis};
 pub use curves::{
     ColumnsOnDevice, CurveColumns, CurveFit, CurveFitter, Curves, CurvesOnDevice, FitStatistics,
-    Interval,
+    Interval, Starts,
 };
 pub use device::{AvailableDevices, Device, DeviceDescription, DeviceKind};
 pub use emulator::Emulator;

@@ -292,8 +292,15 @@ impl CurveFitter {
     /// [`Error::Usage`](crate::Error::Usage) if the estimator cannot use the data's sigma; the errors of the device,
     /// such as [`Error::DeviceLost`](crate::Error::DeviceLost).
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
-        self.control
-            .scope(|| self.checked()?.fit(curves, &self.watch(curves)))?
+        self.control.scope(|| {
+            self.checked()?
+                .fit(&self.ordered(curves)?, &self.watch(curves))
+        })?
+    }
+
+    /// Returns a view of the curves with their starts in the order of the model's parameters.
+    pub(crate) fn ordered<'c>(&self, curves: &'c Curves) -> Result<Curves<'c>> {
+        curves.view().order_starts(self.model.parameters())
     }
 
     /// Returns the counter of a run over `curves`, which reports progress and watches for cancel and timeout.
@@ -326,7 +333,7 @@ impl CurveFitter {
         let mut columns = CurveColumns::default();
         self.control.scope(|| {
             self.checked()?
-                .fit_columns(curves, &mut columns, &self.watch(curves))
+                .fit_columns(&self.ordered(curves)?, &mut columns, &self.watch(curves))
         })??;
         Ok(columns)
     }

@@ -1,11 +1,10 @@
 //! Curves whose data stay on a device from fit to fit.
 
-use crate::curves::input::data::Curves;
+use crate::curves::input::data::{Curves, Starts};
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveFitter, CurveRun};
 use crate::error::Result;
 use crate::solver::small::UploadedFits;
-use crate::values::Values;
 
 /// Curves that have been sent to a device, with the settings of the fitter that did so
 /// ([`CurveFitter::upload`]).
@@ -51,6 +50,7 @@ impl CurveFitter {
     /// The errors of [`fit`](Self::fit) for settings and arrays.
     pub fn upload<'a>(&self, curves: Curves<'a>) -> Result<CurvesOnDevice<'a>> {
         let run = self.checked()?;
+        let curves = curves.order_starts(self.model.parameters())?;
         let uploaded = ignore_device_failure(run.upload(&curves))?;
         Ok(CurvesOnDevice {
             run,
@@ -66,12 +66,12 @@ impl<'a> CurvesOnDevice<'a> {
         self.uploaded.is_some()
     }
 
-    /// Replaces the starts of the curves, (curves, parameters) or (parameters). Of their data nothing is sent again.
+    /// Replaces the starts of the curves, (curves, parameters) or (parameters), or by name. Of their data nothing is sent again.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many starts as curves, which keep
     /// their starts then.
-    pub fn set_starts(&mut self, starts: impl Into<Values<'a>>) -> Result<()> {
+    pub fn set_starts(&mut self, starts: impl Into<Starts<'a>>) -> Result<()> {
         let CurvesOnDevice {
             run,
             curves,
@@ -81,7 +81,8 @@ impl<'a> CurvesOnDevice<'a> {
             |curves: &Curves| curves.shape(run.model.predictors(), run.model.parameters());
         // One row of starts does not say how many curves there are, so that the number of points must.
         curves.points = Some(shape_of(curves)?.1);
-        let previous_starts = std::mem::replace(&mut curves.starts, starts.into());
+        let starts = starts.into().ordered(run.model.parameters())?.into();
+        let previous_starts = std::mem::replace(&mut curves.starts, starts);
         if let Err(mismatch) = shape_of(curves) {
             curves.starts = previous_starts;
             return Err(mismatch);
