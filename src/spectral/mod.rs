@@ -81,7 +81,7 @@ pub struct SpectralFitter {
     /// Number of spectra per batch; `None` for the device's default.
     pub(crate) batch_size: Option<usize>,
     cpu_fallback: Option<bool>,
-    control: Control,
+    pub(crate) control: Control,
     shared: Arc<SharedResources>,
 }
 

@@ -4,6 +4,7 @@
 #[cfg(feature = "parquet")]
 mod checksum;
 mod csv;
+mod fit_files;
 mod fits;
 mod fits_checksum;
 mod metadata_hash;

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use popfit::spectra::{ArmSpectra, FilesReader, InputFiles, Selection, SpectraReader, Wavelength};
 use popfit::{
@@ -129,6 +129,42 @@ fn a_reader_over_memory_yields_every_spectrum_once() {
         }
         assert_eq!(position, SPECTRA);
     }
+}
+
+/// One call fits files into a table. A run that is stopped is resumed by the same call, to the bytes of another run.
+#[test]
+fn one_call_fits_files_and_resumes_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path_of = |name: &str| folder.path().join(name);
+    let files = [path_of("a.npz")];
+    std::fs::copy(
+        data_folder().join("synb/fixed_vsini/spectra.npz"),
+        &files[0],
+    )
+    .unwrap();
+    let fitter = SpectralFitter::new(synb_model(), Device::cpu()).batch_size(16);
+    let metadata = Metadata::of(&fitter).model("of the test");
+    let [whole, resumed] = ["whole.fits", "resumed.fits"].map(path_of);
+    let selection = Selection::default();
+    let fit = |fitter: &SpectralFitter, output: &Path| {
+        fitter.fit_files(&files, &selection, output, &metadata)
+    };
+    assert_eq!(fit(&fitter, &whole).unwrap().fits, 128);
+    let cancel = Arc::new(AtomicBool::new(false));
+    let flag = cancel.clone();
+    let control = Control::default()
+        .cancel(cancel)
+        .progress(move |_, _| flag.store(true, Ordering::Relaxed));
+    let stopped = fit(&fitter.clone().control(control), &resumed).unwrap();
+    assert!((1..128).contains(&stopped.interrupted), "{stopped:?}");
+    let summary = fit(&fitter, &resumed).unwrap();
+    let fitted: u64 = summary.by_device.iter().map(|device| device.rows).sum();
+    assert!(summary.interrupted == 0 && fitted < 128, "{summary:?}");
+    let [whole, resumed] = [whole, resumed].map(|path| std::fs::read(path).unwrap());
+    assert!(whole == resumed);
+    // Only files that a run has written itself are replaced.
+    let error = fit(&fitter, &path_of("whole.fits")).unwrap_err();
+    assert!(matches!(error, Error::OutputExists { .. }), "{error}");
 }
 
 /// Passes rows on to a table, and fails after a number of rows.
