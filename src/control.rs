@@ -34,9 +34,13 @@ pub struct Control {
 }
 
 setters!(Control {
+    /// Replaces [`cancel`](#structfield.cancel).
     cancel: Arc<AtomicBool>;
+    /// Replaces [`profile`](#structfield.profile).
     profile: bool;
+    /// Replaces [`timeout`](#structfield.timeout).
     timeout: Duration, Some;
+    /// Replaces [`threads`](#structfield.threads).
     threads: usize, Some;
 });
 

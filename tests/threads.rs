@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use popfit::low_level::Journal;
 use popfit::{
     Closure, Continuum, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, Emulator,
-    FitTable, Formula, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra, SpectralFitter,
+    FitTable, Formula, LevenbergMarquardt, NelderMead, Solver, Spectra, SpectralFitter,
     SpectralModel,
 };
 

@@ -202,7 +202,7 @@ impl SpectralFitter {
     }
 
     /// Returns whether rows have a velocity posterior.
-    pub fn scans_velocity(&self) -> bool {
+    pub(crate) fn scans_velocity(&self) -> bool {
         self.velocity_scan != VelocityScan::Off
     }
 
@@ -215,7 +215,7 @@ impl SpectralFitter {
     }
 
     /// Returns whether rows have standard errors with all bounds released.
-    pub fn has_released_errors(&self) -> bool {
+    pub(crate) fn has_released_errors(&self) -> bool {
         self.released_errors
     }
 
@@ -257,7 +257,7 @@ impl SpectralFitter {
 
     /// Returns the settings on which the rows depend beside model and device, one `key = value` per line, as they are
     /// written into the table's metadata.
-    pub fn settings_text(&self) -> String {
+    pub(crate) fn settings_text(&self) -> String {
         let SpectralFitter {
             solver,
             seed,
@@ -358,6 +358,7 @@ impl SpectralFitter {
     /// # Errors
     /// Returns the errors of [`fit_stream`](SpectralFitter::fit_stream), [`Error::Journal`] if spectra have changed
     /// since the journal recorded their rows, and [`Error::Io`] if the journal cannot be read or written.
+    #[doc(hidden)]
     pub fn fit_journaled(
         &self,
         source: &mut dyn SpectraReader,

@@ -1,7 +1,8 @@
 //! Small sound files, and recipes of them: where a fuzzer begins.
 
+use popfit::low_level::Journal;
 use popfit::spectra::open_reader;
-use popfit::{Device, Emulator, Journal, SpectralFitter};
+use popfit::{Device, Emulator, SpectralFitter};
 
 use super::recipes;
 use popfit_testing::fits_bytes::f64s as big_endian;

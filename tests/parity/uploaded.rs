@@ -2,7 +2,8 @@
 
 use popfit::low_level::gpu::{Fault, Faults, GpuDevice};
 use popfit::low_level::solver::Backend as _;
-use popfit::{CurveColumns, CurveFitter, Curves, Device, DeviceCalls, Error, Formula};
+use popfit::low_level::solver::profile::DeviceCalls;
+use popfit::{CurveColumns, CurveFitter, Curves, Device, Error, Formula};
 use popfit_testing::sequence::Sequence;
 
 use super::gpu;

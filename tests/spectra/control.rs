@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use popfit::low_level::Journal;
 use popfit::spectra::SpectraReader;
 use popfit::{
-    Control, Device, FitTable, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra,
-    SpectralFitter, Status, VelocityScan,
+    Control, Device, FitTable, LevenbergMarquardt, NelderMead, Solver, Spectra, SpectralFitter,
+    Status, VelocityScan,
 };
 use popfit_testing::fits::{devices, fitter, least_memory, same_bits, sound};
 use popfit_testing::tiny::{self, linear, spectra, wave};

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use popfit::spectra::{ArmSpectra, FilesReader, InputFiles, Selection, SpectraReader, Wavelength};
+use popfit::low_level::InputFiles;
+use popfit::low_level::Journal;
+use popfit::spectra::{ArmSpectra, FilesReader, Selection, SpectraReader, Wavelength};
 use popfit::{
-    Control, Device, Emulator, Error, FitRow, Journal, LabelSettings, Metadata, Result, Sink,
-    Spectra, SpectralFitter, SpectralModel, Status, Summary, TableReader, TableWriter,
-    WriteOptions,
+    Control, Device, Emulator, Error, FitRow, LabelSettings, Metadata, Result, Sink, Spectra,
+    SpectralFitter, SpectralModel, Status, Summary, TableReader, TableWriter, WriteOptions,
 };
 use popfit_testing::fits::{devices, fitter, same_bits, synb_spectra};
 use popfit_testing::{data_folder, demo_emulator, synb_model};

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use popfit::low_level::{DeviceProfile, Journal, Profile};
 use popfit::spectra::SpectraReader;
-use popfit::{
-    Control, Device, DeviceProfile, FitTable, Journal, NelderMead, Profile, Solver, Spectra,
-    SpectralFitter, Status,
-};
+use popfit::{Control, Device, FitTable, NelderMead, Solver, Spectra, SpectralFitter, Status};
 use popfit_testing::fits::{devices, fitter, pick, same_bits};
 use popfit_testing::profile::{DEVICE, HOST};
 use popfit_testing::tiny::{self, Layer, network, spectra};

@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use popfit::low_level::Journal;
 use popfit::spectra::{Column, ColumnValues};
 use popfit::{
-    Continuum, Control, Device, Emulator, ExposureVelocity, FitRow, Journal, LabelColumns,
-    LabelSettings, LevenbergMarquardt, NelderMead, Schema, Spectra, SpectralFitter, SpectralModel,
+    Continuum, Control, Device, Emulator, ExposureVelocity, FitRow, LabelColumns, LabelSettings,
+    LevenbergMarquardt, NelderMead, Schema, Spectra, SpectralFitter, SpectralModel,
     SpectralModelBuilder, Status, VelocityScan,
 };
 use popfit_testing::fits::{devices, fitter, pick, same_bits, synb_spectra};

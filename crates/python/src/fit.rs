@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use popfit::low_level::FlagCounts;
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
-use popfit::{Control, Error, FitTable, FlagCounts, Metadata, Spectra, SpectralFitter};
+use popfit::{Control, Error, FitTable, Metadata, Spectra, SpectralFitter};
 use popfit_cli::{BuiltModel, Event, FailedFile, FitFiles, FitSettings};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};

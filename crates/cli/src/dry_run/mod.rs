@@ -9,10 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use popfit::low_level::FlagCounts;
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
-use popfit::{
-    Device, FlagCounts, ModelFile, Schema, Spectra, SpectralFitter, SpectralModel, VelocityScan,
-};
+use popfit::{Device, ModelFile, Schema, Spectra, SpectralFitter, SpectralModel, VelocityScan};
 
 use super::stdout::line;
 use super::{Failure, selection};

@@ -9,11 +9,13 @@ mod summary;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use popfit::report::{About, Collector, ReportFile};
-use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
+use popfit::low_level::InputFiles;
+use popfit::low_level::Journal;
+use popfit::low_level::report::{About, Collector, ReportFile};
+use popfit::spectra::{FilesReader, SpectraReader};
 use popfit::{
-    Control, Error, ExposureVelocity, FitRow, Journal, Metadata, ModelFile, ModelWriter, Precision,
-    Result, Sink, Spectra, SpectralFitter, Status, Summary, WriteOptions,
+    Control, Error, ExposureVelocity, FitRow, Metadata, ModelFile, ModelWriter, Precision, Result,
+    Sink, Spectra, SpectralFitter, Status, Summary, WriteOptions,
 };
 
 use super::output::{Output, schema};

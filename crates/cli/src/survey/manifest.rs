@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use popfit::low_level::InputFiles;
 use popfit::low_level::read_text;
-use popfit::spectra::{InputFiles, Selection};
+use popfit::spectra::Selection;
 use popfit::{Error, ModelFile, OutputFile, Result, SpectralFitter, SpectralModel};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

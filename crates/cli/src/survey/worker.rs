@@ -4,7 +4,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use popfit::spectra::{FilesReader, InputFiles, Selection};
+use popfit::low_level::InputFiles;
+use popfit::spectra::{FilesReader, Selection};
 use popfit::{Control, Error, Metadata, Result, Schema, SpectralFitter, TableWriter};
 
 use super::Plan;
