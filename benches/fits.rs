@@ -54,11 +54,7 @@ fn start_to_table(files: &[PathBuf], table: &Path) -> popfit::Result<u64> {
     let mut fits = 0;
     for file in files {
         fits += fitter
-            .fit_stream(
-                open_reader(file)?.as_mut(),
-                &mut writer,
-                &Control::default(),
-            )?
+            .fit_stream(open_reader(file)?.as_mut(), &mut writer)?
             .fits;
     }
     writer.finish()?;

@@ -2,7 +2,7 @@
 //! `cargo run --release --example desi_survey -- MODEL.toml coadd.fits.gz rvtab_X.fits`.
 
 use popfit::spectra::{Selection, open_reader_with};
-use popfit::{Control, Device, Metadata, ModelFile, RvTabWriter, SpectralFitter};
+use popfit::{Device, Metadata, ModelFile, RvTabWriter, SpectralFitter};
 
 fn main() -> popfit::Result<()> {
     let [model, coadd, out] = std::env::args()
@@ -17,7 +17,7 @@ fn main() -> popfit::Result<()> {
     let mut spectra = open_reader_with(coadd, &targets)?;
     let fitter = SpectralFitter::new(ModelFile::open(model)?.build()?, Device::auto()?);
     let mut table = RvTabWriter::create(out, &fitter, &[spectra.empty()], &Metadata::default())?;
-    let summary = fitter.fit_stream(spectra.as_mut(), &mut table, &Control::default())?;
+    let summary = fitter.fit_stream(spectra.as_mut(), &mut table)?;
     table.finish()?;
     println!("{} spectra", summary.fits);
     Ok(())

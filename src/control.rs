@@ -34,9 +34,13 @@ pub struct Control {
 }
 
 setters!(Control {
+    /// Replaces [`cancel`](#structfield.cancel).
     cancel: Arc<AtomicBool>;
+    /// Replaces [`profile`](#structfield.profile).
     profile: bool;
+    /// Replaces [`timeout`](#structfield.timeout).
     timeout: Duration, Some;
+    /// Replaces [`threads`](#structfield.threads).
     threads: usize, Some;
 });
 
@@ -61,7 +65,7 @@ impl Control {
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`](crate::Error::InvalidSettings) for 0 threads, and
-    /// [`Error::Usage`](crate::Error::Usage) if the system refuses to start them.
+    /// [`Error::System`](crate::Error::System) if the system refuses to start them.
     pub fn scope<R>(&self, work: impl FnOnce() -> R) -> Result<R> {
         let pool = self.threads.map(threads::shared_pool).transpose()?;
         Ok(threads::with_pool(pool, work))

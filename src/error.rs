@@ -95,7 +95,7 @@ pub enum Error {
         /// Text of the line.
         text: String,
     },
-    /// An argument is invalid.
+    /// A call or a setting is wrong.
     #[error("{0}")]
     Usage(String),
     /// An argument of this name is invalid. The message names it, too.
@@ -130,6 +130,12 @@ pub enum Error {
     /// The device has too little memory for even the smallest population.
     #[error("device {device} has too little memory: {message}")]
     OutOfMemory { device: String, message: String },
+    /// The operating system refused something other than a file, such as a thread.
+    #[error("{0}")]
+    System(String),
+    /// A check of popfit's own work failed, or one of its threads panicked.
+    #[error("{0}; this is a fault of popfit: please report it")]
+    Internal(String),
     /// Another run writes the same output.
     #[error("{}: another run is writing this file; wait until it has ended, or choose another name", path.display())]
     OutputLocked { path: PathBuf },

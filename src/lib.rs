@@ -88,7 +88,7 @@ mod math;
 mod model;
 mod names;
 #[cfg(feature = "files")]
-pub mod report;
+mod report;
 mod setters;
 pub mod spectra;
 mod spectral;
@@ -109,7 +109,7 @@ pub use control::{Control, Progress};
 pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis};
 pub use curves::{
     ColumnsOnDevice, CurveColumns, CurveFit, CurveFitter, Curves, CurvesOnDevice, FitStatistics,
-    Interval,
+    Interval, Starts,
 };
 pub use device::{AvailableDevices, Device, DeviceDescription, DeviceKind};
 pub use emulator::Emulator;
@@ -121,22 +121,20 @@ pub use formula::Formula;
 pub use io::output::OutputFile;
 #[cfg(feature = "files")]
 pub use io::output::{Metadata, WriteOptions};
+#[cfg(feature = "files")]
+pub use model::ModelFile;
 pub use model::{
     Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, Jitter, LabelColumns,
     LabelSettings, LineSpread, NonFinite, Pixels, SharedLabels, SpectraSettings, SpectralModel,
     SpectralModelBuilder, VelocityScan,
 };
-#[cfg(feature = "files")]
-pub use model::{ArmFiles, ModelFile};
 pub use recording::Precision;
-pub use solver::profile::DeviceCalls;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::{Spectra, Widening};
 pub use spectral::{
-    ArmCoverage, ArmFit, ArmPrediction, ColumnView, DeviceProfile, DeviceRows, DeviceStage,
-    ExposureVelocities, FitColumn, FitRow, FitTable, FitValues, FlagCounts, Guess, GuessedStart,
-    HostStage, Id, Journal, Objectives, Profile, Rounds, RowView, Schema, Sink, SpectralFitter,
-    Summary, VelocityPosterior,
+    ArmCoverage, ArmFit, ArmPrediction, ColumnView, DeviceRows, ExposureVelocities, FitColumn,
+    FitRow, FitTable, FitValues, Guess, GuessedStart, Id, Objectives, RowView, Schema, Sink,
+    SpectralFitter, Summary, VelocityPosterior,
 };
 #[cfg(feature = "files")]
 pub use table::{ModelWriter, RvTabWriter, TableReader, TableWriter};

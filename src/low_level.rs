@@ -29,7 +29,18 @@ pub mod recording;
 #[path = "solver/mod.rs"]
 pub mod solver;
 
+/// The HTML report of `popfit fit` and `popfit report`.
+#[cfg(feature = "files")]
+pub mod report {
+    #[doc(hidden)]
+    pub use crate::report::picture;
+    pub use crate::report::{
+        About, Collector, MOST_REQUESTED, PickedCounts, ReportFile, fitter_of_table,
+    };
+}
+
 pub use crate::device::NullDevice;
+pub use crate::emulator::grid::{GridSegment, TemplateGrid};
 #[doc(hidden)]
 pub use crate::io::faults;
 #[cfg(feature = "files")]
@@ -38,5 +49,14 @@ pub use crate::io::files::read_text;
 pub use crate::io::memory::read_memory_peak;
 #[cfg(feature = "files")]
 pub use crate::io::npz;
+#[cfg(feature = "files")]
+pub use crate::model::ArmFiles;
 pub use crate::names::printable;
+pub use crate::spectra::arrays::{ArrayValues, NamedArray};
+#[cfg(feature = "files")]
+pub use crate::spectra::input_files::InputFiles;
+pub use crate::spectra::joined::JoinedReader;
+pub use crate::spectral::{
+    DeviceProfile, DeviceStage, FlagCounts, HostStage, Journal, Profile, Rounds,
+};
 pub use crate::task::{Job, Task};

@@ -1,11 +1,11 @@
-//! Setters of settings with public fields, by which settings can be added without breaking programs.
+//! Setters of settings, by which settings can be added without breaking programs.
 
-/// Writes a setter for each field, under the field's name. `Some` and `into` convert its argument.
+/// Writes a documented setter for each field, under the field's name. `Some` and `into` convert its argument.
 macro_rules! setters {
-    ($type:ident { $($name:ident: $argument:ty $(, $conversion:ident)?;)+ }) => {
+    ($type:ident { $($(#[$doc:meta])+ $name:ident: $argument:ty $(, $conversion:ident)?;)+ }) => {
         impl $type {
             $(
-                #[doc = concat!("Replaces [`", stringify!($name), "`](#structfield.", stringify!($name), ").")]
+                $(#[$doc])+
                 #[must_use]
                 pub fn $name(mut self, $name: $argument) -> $type {
                     self.$name = setters!(@ $name $($conversion)?);

@@ -26,7 +26,7 @@ thread_local! {
 /// Returns the shared pool of `threads` threads, which the first call starts.
 ///
 /// # Errors
-/// Returns [`Error::InvalidSettings`] for 0 threads, and [`Error::Usage`] if the system refuses to start them.
+/// Returns [`Error::InvalidSettings`] for 0 threads, and [`Error::System`] if the system refuses to start them.
 pub(crate) fn shared_pool(threads: usize) -> Result<Arc<ThreadPool>> {
     if threads == 0 {
         let faults = vec![InvalidSetting::new("threads", "it is 0; choose at least 1")];
@@ -49,7 +49,7 @@ fn start_pool(threads: usize) -> Result<Arc<ThreadPool>> {
         .thread_name(move |k| format!("popfit {k}/{threads}"));
     let pool = builder
         .build()
-        .map_err(|error| Error::Usage(format!("threads: {threads} cannot be started: {error}")))?;
+        .map_err(|error| Error::System(format!("threads: {threads} cannot be started: {error}")))?;
     Ok(Arc::new(pool))
 }
 

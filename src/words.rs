@@ -7,10 +7,10 @@ macro_rules! named {
     ($type:ident, $kind:literal, [$($name:literal => $variant:ident),+ $(,)?]) => {
         impl $type {
             /// All values with the names that files give them.
-            pub const NAMES: &[(&str, $type)] = &[$(($name, $type::$variant)),+];
+            pub(crate) const NAMES: &[(&str, $type)] = &[$(($name, $type::$variant)),+];
 
             /// Returns the word that stands for this value in model files and outputs.
-            pub const fn name(self) -> &'static str {
+            pub(crate) const fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $name),+
                 }

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use popfit::low_level::Journal;
 use popfit::{
     Closure, Continuum, Control, CurveColumns, CurveFit, CurveFitter, Curves, Device, Emulator,
-    FitTable, Formula, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra, SpectralFitter,
+    FitTable, Formula, LevenbergMarquardt, NelderMead, Solver, Spectra, SpectralFitter,
     SpectralModel,
 };
 
@@ -111,47 +112,91 @@ fn a_run_computes_on_the_threads_that_were_asked_for() {
     let (decay, callers) = closure();
     let by_closure = CurveFitter::new(decay, Device::cpu());
     let (many, hundred) = (curves(3000), curves(100));
-    let starts = of_table_parameters(&lm.fit_with(&few, &Control::default().threads(2)).unwrap());
+    let starts = of_table_parameters(
+        &lm.clone()
+            .control(Control::default().threads(2))
+            .fit(&few)
+            .unwrap(),
+    );
     let journaled = |control: &Control| {
         let mut table = lm.table();
         let mut journal = Journal::open(&folder.path().join("out"), "key", false).unwrap();
-        lm.fit_journaled(&mut few.reader(), &mut table, control, &mut journal)
+        lm.clone()
+            .control(control.clone())
+            .fit_journaled(&mut few.reader(), &mut table, &mut journal)
             .unwrap();
         journal.remove().unwrap();
         of_table(table)
     };
     let streamed = |control: &Control| {
         let mut table = lm.table();
-        lm.fit_stream(&mut few.reader(), &mut table, control)
+        lm.clone()
+            .control(control.clone())
+            .fit_stream(&mut few.reader(), &mut table)
             .unwrap();
         of_table(table)
     };
     let routes: [(&str, Route); 10] = [
-        ("fit_with", &|control| {
-            of_table(lm.fit_with(&few, control).unwrap())
+        ("fit", &|control| {
+            of_table(lm.clone().control(control.clone()).fit(&few).unwrap())
         }),
         ("fit_stream", &streamed),
         ("fit_journaled", &journaled),
-        ("fit_from_with", &|control| {
-            of_table(lm.fit_from_with(&few, &starts, control).unwrap())
+        ("fit_from", &|control| {
+            of_table(
+                lm.clone()
+                    .control(control.clone())
+                    .fit_from(&few, &starts)
+                    .unwrap(),
+            )
         }),
         ("nelder_mead", &|control| {
-            of_table(nelder_mead.fit_with(&few, control).unwrap())
+            of_table(
+                nelder_mead
+                    .clone()
+                    .control(control.clone())
+                    .fit(&few)
+                    .unwrap(),
+            )
         }),
         ("scope", &|control| {
             control.scope(|| of_table(lm.fit(&few).unwrap())).unwrap()
         }),
         ("curves", &|control| {
-            of_fits(curve_fitter.fit_with(&many, control).unwrap())
+            of_fits(
+                curve_fitter
+                    .clone()
+                    .control(control.clone())
+                    .fit(&many)
+                    .unwrap(),
+            )
         }),
         ("columns", &|control| {
-            of_columns(curve_fitter.fit_columns_with(&many, control).unwrap())
+            of_columns(
+                curve_fitter
+                    .clone()
+                    .control(control.clone())
+                    .fit_columns(&many)
+                    .unwrap(),
+            )
         }),
         ("simplex", &|control| {
-            of_fits(simplex.fit_with(&hundred, control).unwrap())
+            of_fits(
+                simplex
+                    .clone()
+                    .control(control.clone())
+                    .fit(&hundred)
+                    .unwrap(),
+            )
         }),
         ("closure", &|control| {
-            of_fits(by_closure.fit_with(&hundred, control).unwrap())
+            of_fits(
+                by_closure
+                    .clone()
+                    .control(control.clone())
+                    .fit(&hundred)
+                    .unwrap(),
+            )
         }),
     ];
     for (name, route) in routes {
@@ -193,7 +238,9 @@ fn a_run_computes_on_the_threads_that_were_asked_for() {
     let spectrum = few.slice(0..1);
     let nested = Closure::new(&["x"], &["a"], move |_, p, y| {
         let table = inner
-            .fit_with(&spectrum, &Control::default().threads(1))
+            .clone()
+            .control(Control::default().threads(1))
+            .fit(&spectrum)
             .unwrap();
         y.fill(p[0] + f64::from(u8::from(table.len() == 2)));
     });
@@ -201,7 +248,9 @@ fn a_run_computes_on_the_threads_that_were_asked_for() {
     let one = Curves::on_common_grid(vec![0.0, 1.0], vec![1.0, 1.0], vec![0.5]);
     assert!(
         nested
-            .fit_with(&one, &Control::default().threads(1))
+            .clone()
+            .control(Control::default().threads(1))
+            .fit(&one)
             .unwrap()[0]
             .status
             .is_success()
@@ -236,7 +285,11 @@ fn stop_early() {
         .slice(0..2);
     let starts = vec![0.0; few.len() * lm.parameters().len()];
     let control = Control::default().threads(1).timeout(Duration::ZERO);
-    let table = lm.fit_from_with(&few, &starts, &control).unwrap();
+    let table = lm
+        .clone()
+        .control(control.clone())
+        .fit_from(&few, &starts)
+        .unwrap();
     assert!(
         table.status().iter().all(|status| !status.is_success()),
         "{:?}",
@@ -245,10 +298,15 @@ fn stop_early() {
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
     let curves = curves(3);
     let fits = fitter
-        .fit_with(&curves, &Control::default().threads(1))
+        .clone()
+        .control(Control::default().threads(1))
+        .fit(&curves)
         .unwrap();
     let intervals = |control: &Control| {
-        fitter.confidence_intervals_with(&curves, &fits, &["k"], &[1.0], control)
+        fitter
+            .clone()
+            .control(control.clone())
+            .confidence_intervals(&curves, &fits, &["k"], &[1.0])
     };
     assert!(
         intervals(&control)

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use images::{PARAMETERS, POINTS, images};
-use popfit::{CurveColumns, CurveFitter, Curves, Device, Error, Result};
+use popfit::{CurveFitter, Curves, Device, Error, Result};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,11 +35,10 @@ fn main() -> Result<()> {
     )?;
     let fitter = CurveFitter::new(formula, device);
     let curves = Curves::on_common_grid(x, y, starts);
-    let mut columns = CurveColumns::default();
-    fitter.fit_columns_into(&curves, &mut columns)?;
+    let mut columns = fitter.fit_columns(&curves)?;
     let (begin, mut rounds) = (Instant::now(), 0);
     while rounds == 0 || begin.elapsed() < Duration::from_secs_f64(seconds) {
-        fitter.fit_columns_into(&curves, &mut columns)?;
+        columns = fitter.fit_columns(&curves)?;
         rounds += 1;
     }
     let rate = (rounds * count) as f64 / begin.elapsed().as_secs_f64();

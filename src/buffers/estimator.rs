@@ -1,6 +1,6 @@
 //! Cost of residuals: least squares, Poisson's likelihood, Student's, and scipy's robust losses.
 
-use crate::error::{Error, InvalidSetting, Result};
+use crate::error::InvalidSetting;
 
 /// Smallest curvature of a robust loss in the covariance, f64's ε, as in scipy's `scale_for_robust_loss_function`.
 const LEAST_LOSS_CURVATURE: f64 = f64::EPSILON;
@@ -52,16 +52,6 @@ pub struct Share {
 }
 
 impl Estimator {
-    /// Fails unless the scale of a robust loss, or the number of Student's degrees of freedom, is finite and positive.
-    ///
-    /// # Errors
-    /// Returns [`Error::Usage`] if that number is not positive and finite.
-    pub fn validate(self) -> Result<()> {
-        self.fault().map_or(Ok(()), |fault| {
-            Err(Error::Usage(format!("{}: {}", fault.name, fault.message)))
-        })
-    }
-
     /// Returns the fault of a robust loss's number; `None` if it is valid, or if there is none.
     pub(crate) fn fault(self) -> Option<InvalidSetting> {
         let (quantity, number) = match self {
@@ -186,7 +176,7 @@ impl Estimator {
 
     /// Returns the share of a point with data y/σ, weight 1/σ and model m: its cost, residual and slope. With Poisson
     /// the data are counts of the mean weight · m.
-    pub fn share(self, data: f64, weight: f64, model: f64) -> Share {
+    pub(crate) fn share(self, data: f64, weight: f64, model: f64) -> Share {
         let residual = data - weight * model;
         match self {
             Estimator::LeastSquares => Share {
@@ -369,7 +359,7 @@ mod tests {
             Estimator::Cauchy(f64::NAN),
             Estimator::Student(-1.0),
         ] {
-            assert!(invalid.validate().is_err(), "{invalid:?}");
+            assert!(invalid.fault().is_some(), "{invalid:?}");
         }
     }
 }

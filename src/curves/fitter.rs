@@ -53,6 +53,7 @@ pub struct CurveFitter {
     pub(crate) covariance: bool,
     pub(crate) max_memory: Option<u64>,
     pub(crate) cpu_fallback: Option<bool>,
+    pub(crate) control: Control,
 }
 
 /// Sets a parameter's value in a list of named values, in place of any earlier one.
@@ -94,6 +95,7 @@ impl CurveFitter {
             covariance: false,
             max_memory: None,
             cpu_fallback: None,
+            control: Control::default(),
         }
     }
 
@@ -243,6 +245,30 @@ impl CurveFitter {
         }
     }
 
+    /// Sets progress, cancel, timeout and threads of every fit and of [`confidence
+    /// intervals`](Self::confidence_intervals).
+    ///
+    /// Progress counts curves that have ended, by themselves or as bad inputs, once for each of their
+    /// [`starts`](Self::starts). A cancel or timeout is noticed between two submissions of a population (up to four
+    /// rounds of all its curves) or after some thousand small fits. From then on progress stands still, and fits that
+    /// have not ended are [`Status::Interrupted`](crate::Status::Interrupted): at the best point that they had found,
+    /// without errors, or at their start if they had not begun. Their messages say which.
+    ///
+    /// ```
+    /// use popfit::{Control, CurveFitter, Curves, Device, Formula, Status};
+    /// use std::time::Duration;
+    ///
+    /// let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu());
+    /// let curves = Curves::on_common_grid(vec![0.0, 1.0, 2.0], vec![3.0, 1.5, 0.7], vec![1.0, 1.0]);
+    /// let fit = &fitter.control(Control::default().timeout(Duration::ZERO)).fit(&curves)?[0];
+    /// assert_eq!((fit.status, &fit.parameters[..]), (Status::Interrupted, &[1.0, 1.0][..]));
+    /// # Ok::<(), popfit::Error>(())
+    /// ```
+    #[must_use]
+    pub fn control(self, control: Control) -> CurveFitter {
+        CurveFitter { control, ..self }
+    }
+
     /// Returns an error if the settings are invalid, as every fit does at its beginning.
     ///
     /// # Errors
@@ -266,43 +292,23 @@ impl CurveFitter {
     /// [`Error::Usage`](crate::Error::Usage) if the estimator cannot use the data's sigma; the errors of the device,
     /// such as [`Error::DeviceLost`](crate::Error::DeviceLost).
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
-        self.checked()?.fit(curves, &Watch::new(None, 0))
+        self.control.scope(|| {
+            self.checked()?
+                .fit(&self.ordered(curves)?, &self.watch(curves))
+        })?
     }
 
-    /// Fits curves as [`fit`](Self::fit) does, with progress, cancel, timeout and threads by `control`.
-    ///
-    /// Progress counts curves that have ended, by themselves or as bad inputs, once for each of their
-    /// [`starts`](Self::starts). A cancel or timeout is noticed between
-    /// two submissions of a population (up to four rounds of all its curves) or after some thousand small fits. From
-    /// then on progress stands still, and fits that have not ended are
-    /// [`Status::Interrupted`](crate::Status::Interrupted): at the best point that they had found, without errors, or
-    /// at their start if they had not begun. Their messages say which.
-    ///
-    /// ```
-    /// use popfit::{Control, CurveFitter, Curves, Device, Formula, Status};
-    /// use std::time::Duration;
-    ///
-    /// let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu());
-    /// let curves = Curves::on_common_grid(vec![0.0, 1.0, 2.0], vec![3.0, 1.5, 0.7], vec![1.0, 1.0]);
-    /// let control = Control::default().timeout(Duration::ZERO);
-    /// let fit = &fitter.fit_with(&curves, &control)?[0];
-    /// assert_eq!((fit.status, &fit.parameters[..]), (Status::Interrupted, &[1.0, 1.0][..]));
-    /// # Ok::<(), popfit::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`fit`](Self::fit).
-    pub fn fit_with(&self, curves: &Curves, control: &Control) -> Result<Vec<CurveFit>> {
-        control.scope(|| self.checked()?.fit(curves, &self.watch(curves, control)))?
+    /// Returns a view of the curves with their starts in the order of the model's parameters.
+    pub(crate) fn ordered<'c>(&self, curves: &'c Curves) -> Result<Curves<'c>> {
+        curves.view().order_starts(self.model.parameters())
     }
 
-    /// Returns the counter of a run over `curves`, which reports progress and watches for cancel and timeout by
-    /// `control`.
-    fn watch<'a>(&self, curves: &Curves, control: &'a Control) -> Watch<'a> {
+    /// Returns the counter of a run over `curves`, which reports progress and watches for cancel and timeout.
+    fn watch(&self, curves: &Curves) -> Watch<'_> {
         // Curves without a consistent shape are refused later.
         let shape = curves.shape(self.model.predictors(), self.model.parameters());
         Watch::new(
-            Some(control),
+            Some(&self.control),
             shape.map_or(0, |(curves, _)| curves * self.starts),
         )
     }
@@ -311,7 +317,7 @@ impl CurveFitter {
     /// fit. Parameters lie within 0.001 of their errors from the minimum. (Where the noise is a fifth of the amplitude
     /// or more, a few of ten thousand do not, by little; with a GPU as many as six of a thousand, by up to 0.02.) There
     /// is no [`polish`](Self::polish), unless columns are to be [`exact`](Self::exact). For more curves than memory
-    /// holds call [`fit_columns_into`](Self::fit_columns_into) with some at a time.
+    /// holds call it with some at a time.
     ///
     /// Formulas of at most 16 parameters (tied ones do not count) at up to 512 points under Levenberg–Marquardt are
     /// fitted whole: many side by side in f32, then to their end in f64. (GPUs do so for least squares without priors,
@@ -325,51 +331,19 @@ impl CurveFitter {
     /// The errors of [`fit`](Self::fit).
     pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();
-        self.fit_columns_into(curves, &mut columns)?;
-        Ok(columns)
-    }
-
-    /// Fits curves as [`fit_columns`](Self::fit_columns) does, into columns whose memory is reused.
-    ///
-    /// # Errors
-    /// The errors of [`fit`](Self::fit).
-    pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        self.checked()?
-            .fit_columns(curves, columns, &Watch::new(None, 0))
-    }
-
-    /// Fits curves as [`fit_columns`](Self::fit_columns) does, with progress, cancel and timeout by `control` as in
-    /// [`fit_with`](Self::fit_with).
-    ///
-    /// # Errors
-    /// The errors of [`fit`](Self::fit).
-    pub fn fit_columns_with(&self, curves: &Curves, control: &Control) -> Result<CurveColumns> {
-        let mut columns = CurveColumns::default();
-        self.fit_columns_into_with(curves, &mut columns, control)?;
-        Ok(columns)
-    }
-
-    /// Fits curves as [`fit_columns_with`](Self::fit_columns_with) does, into columns whose memory is reused.
-    ///
-    /// # Errors
-    /// The errors of [`fit`](Self::fit).
-    pub fn fit_columns_into_with(
-        &self,
-        curves: &Curves,
-        columns: &mut CurveColumns,
-        control: &Control,
-    ) -> Result<()> {
-        control.scope(|| {
+        self.control.scope(|| {
             self.checked()?
-                .fit_columns(curves, columns, &self.watch(curves, control))
-        })?
+                .fit_columns(&self.ordered(curves)?, &mut columns, &self.watch(curves))
+        })??;
+        Ok(columns)
     }
 
     /// Returns confidence intervals of `fits`, which [`fit`](Self::fit) made of `curves`: for each curve those of all
     /// `parameters` (none: all that may move) at all `sigmas` (none: 1, 2, 3; below 1 they are probabilities), as
     /// lmfit's `conf_interval` defines them. The probability of a rise is that of an F-test with χ²/dof as noise, or
     /// that of χ² itself with [`absolute_sigma`](Self::absolute_sigma) and counts. Limits are good to 1e-6 of an error.
-    /// All curves are probed at once: each round of the searches is one population.
+    /// All curves are probed at once: each round of the searches is one population. Progress counts ends of intervals,
+    /// and ends that were not found when the run was stopped are NaN ([`control`](Self::control)).
     ///
     /// # Errors
     /// The errors of [`fit`](Self::fit); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many
@@ -382,29 +356,16 @@ impl CurveFitter {
         parameters: &[&str],
         sigmas: &[f64],
     ) -> Result<Vec<Vec<Interval>>> {
-        self.confidence_intervals_with(curves, fits, parameters, sigmas, &Control::default())
-    }
-
-    /// Returns confidence intervals as [`confidence_intervals`](Self::confidence_intervals) does, with progress,
-    /// cancel, timeout and threads by `control`. Progress counts ends of intervals. Ends that were not found when the
-    /// run was stopped are NaN.
-    ///
-    /// # Errors
-    /// The errors of [`confidence_intervals`](Self::confidence_intervals).
-    pub fn confidence_intervals_with(
-        &self,
-        curves: &Curves,
-        fits: &[CurveFit],
-        parameters: &[&str],
-        sigmas: &[f64],
-        control: &Control,
-    ) -> Result<Vec<Vec<Interval>>> {
         // One start is enough, because the fits are at their minima.
         let from_one_start = self.clone().starts(1);
-        control.scope(|| {
-            from_one_start
-                .checked()?
-                .confidence_intervals(curves, fits, parameters, sigmas, control)
+        self.control.scope(|| {
+            from_one_start.checked()?.confidence_intervals(
+                curves,
+                fits,
+                parameters,
+                sigmas,
+                &self.control,
+            )
         })?
     }
 

@@ -18,7 +18,7 @@ mod task;
 mod watch;
 
 pub use fitter::CurveFitter;
-pub use input::data::Curves;
+pub use input::data::{Curves, Starts};
 pub use on_device::{ColumnsOnDevice, CurvesOnDevice};
 pub use results::columns::CurveColumns;
 pub use results::interval::Interval;

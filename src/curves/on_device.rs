@@ -1,11 +1,10 @@
 //! Curves whose data stay on a device from fit to fit.
 
-use crate::curves::input::data::Curves;
+use crate::curves::input::data::{Curves, Starts};
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveFitter, CurveRun};
 use crate::error::Result;
 use crate::solver::small::UploadedFits;
-use crate::values::Values;
 
 /// Curves that have been sent to a device, with the settings of the fitter that did so
 /// ([`CurveFitter::upload`]).
@@ -32,7 +31,7 @@ impl CurveFitter {
     /// at most 8 parameters at up to 128 points, by least squares without priors, from one start, without ties and
     /// without covariances of y, and not to be [`exact`](Self::exact). Nor do they stay where the device has no room
     /// for them, or fails. [`is_on_device`](CurvesOnDevice::is_on_device) tells. Others are fitted when their results
-    /// are read, as `fit_columns` fits them.
+    /// are read, as `fit_columns` fits them. Only settings of the fit hold, and not [`control`](Self::control).
     ///
     /// ```
     /// use popfit::{CurveFitter, Curves, Device, Formula};
@@ -51,6 +50,7 @@ impl CurveFitter {
     /// The errors of [`fit`](Self::fit) for settings and arrays.
     pub fn upload<'a>(&self, curves: Curves<'a>) -> Result<CurvesOnDevice<'a>> {
         let run = self.checked()?;
+        let curves = curves.order_starts(self.model.parameters())?;
         let uploaded = ignore_device_failure(run.upload(&curves))?;
         Ok(CurvesOnDevice {
             run,
@@ -66,12 +66,12 @@ impl<'a> CurvesOnDevice<'a> {
         self.uploaded.is_some()
     }
 
-    /// Replaces the starts of the curves, (curves, parameters) or (parameters). Of their data nothing is sent again.
+    /// Replaces the starts of the curves, (curves, parameters) or (parameters), or by name. Of their data nothing is sent again.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many starts as curves, which keep
     /// their starts then.
-    pub fn set_starts(&mut self, starts: impl Into<Values<'a>>) -> Result<()> {
+    pub fn set_starts(&mut self, starts: impl Into<Starts<'a>>) -> Result<()> {
         let CurvesOnDevice {
             run,
             curves,
@@ -81,7 +81,8 @@ impl<'a> CurvesOnDevice<'a> {
             |curves: &Curves| curves.shape(run.model.predictors(), run.model.parameters());
         // One row of starts does not say how many curves there are, so that the number of points must.
         curves.points = Some(shape_of(curves)?.1);
-        let previous_starts = std::mem::replace(&mut curves.starts, starts.into());
+        let starts = starts.into().ordered(run.model.parameters())?.into();
+        let previous_starts = std::mem::replace(&mut curves.starts, starts);
         if let Err(mismatch) = shape_of(curves) {
             curves.starts = previous_starts;
             return Err(mismatch);
@@ -110,35 +111,28 @@ impl ColumnsOnDevice<'_, '_> {
     /// The errors of [`CurveFitter::fit`]. Where a device has failed, the curves are fitted again, as
     /// [`cpu_fallback`](CurveFitter::cpu_fallback) says.
     pub fn read(&mut self) -> Result<CurveColumns> {
-        let mut columns = CurveColumns::default();
-        self.read_into(&mut columns)?;
-        Ok(columns)
-    }
-
-    /// Reads results as [`read`](Self::read) does, into columns whose memory is reused.
-    ///
-    /// # Errors
-    /// The errors of [`read`](Self::read).
-    pub fn read_into(&mut self, columns: &mut CurveColumns) -> Result<()> {
         let CurvesOnDevice {
             run,
             curves,
             uploaded,
         } = &mut *self.fitted;
         let watch = Watch::new(None, 0);
+        let mut columns = CurveColumns::default();
         let mut fitted = uploaded.take();
         if fitted.is_none() {
-            return run.fit_columns(curves, columns, &watch);
+            run.fit_columns(curves, &mut columns, &watch)?;
+            return Ok(columns);
         }
         // The first attempt reads the results, and after a failure of the device others fit again.
         run.retry_on_devices(&watch, |run| match fitted.take() {
             Some(mut fitted) => {
-                run.read_columns(curves, &mut *fitted, columns, &watch)?;
+                run.read_columns(curves, &mut *fitted, &mut columns, &watch)?;
                 *uploaded = Some(fitted);
                 Ok(())
             }
-            None => run.fit_columns_once(curves, columns, &watch),
-        })
+            None => run.fit_columns_once(curves, &mut columns, &watch),
+        })?;
+        Ok(columns)
     }
 }
 

@@ -21,7 +21,7 @@ pub use null::NullDevice;
 #[derive(Clone)]
 pub struct Device {
     pub(crate) inner: Arc<dyn solver::Backend>,
-    /// Other devices, which share the batches of [`SpectralFitter::fit_with`](super::SpectralFitter::fit_with).
+    /// Other devices, which share the batches of [`SpectralFitter::fit`](super::SpectralFitter::fit).
     others: Vec<Arc<dyn solver::Backend>>,
     pub(crate) choice: Choice,
 }

@@ -48,7 +48,8 @@ pub fn copy_failure(failure: &Error) -> Error {
             device: device.clone(),
             message: message.clone(),
         },
-        failure => Error::Usage(failure.to_string()),
+        Error::Internal(message) => Error::Internal(message.clone()),
+        failure => Error::Internal(failure.to_string()),
     }
 }
 

@@ -6,7 +6,7 @@ mod description;
 mod file;
 mod forward;
 pub(crate) use forward::Evaluator;
-mod grid;
+pub(crate) mod grid;
 mod layers;
 mod native;
 #[cfg(feature = "files")]
@@ -25,7 +25,7 @@ pub use crate::recording::{Activation, Transform};
 #[cfg(feature = "files")]
 pub use file::read_wavelength;
 pub(crate) use forward::transpose_padded;
-pub use grid::{GridSegment, TemplateGrid};
+pub(crate) use grid::{GridSegment, TemplateGrid};
 pub use layers::EmulatorLayers;
 
 /// A label of an emulator: an input, its unit, its scaling z = (transform(x) − mean) / std and its training range.
@@ -64,7 +64,7 @@ pub struct Layer {
 
 /// Network shapes. `w0` (pixels, hidden, labels), `b0` and `w1` (pixels, hidden), `b1` (pixels).
 #[derive(Clone, Debug, PartialEq)]
-pub enum Network {
+pub(crate) enum Network {
     /// Layers for all pixels, in their order.
     Dense(Vec<Layer>),
     /// One tiny network per pixel.

@@ -37,7 +37,7 @@ impl Activation {
     pub const DEFAULT_CLIP: f64 = 300.0;
 
     /// Names of the activations of hidden layers, as emulator and model files spell them.
-    pub const NAMES: &[(&str, Activation)] = &[
+    pub(crate) const NAMES: &[(&str, Activation)] = &[
         ("silu", Activation::Silu),
         ("leaky_relu", Activation::LeakyRelu),
         ("relu", Activation::Relu),
@@ -47,7 +47,7 @@ impl Activation {
     ];
 
     /// Returns the activation function of a hidden layer that has this name; `None` if none has.
-    pub fn of_name(name: &str) -> Option<Activation> {
+    pub(crate) fn of_name(name: &str) -> Option<Activation> {
         Activation::NAMES
             .iter()
             .find(|(named, _)| *named == name)
@@ -55,7 +55,7 @@ impl Activation {
     }
 
     /// Returns the activation function's name, `identity` and `exp` of output layers included.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         let hidden_layer = Activation::NAMES
             .iter()
             .find(|(_, activation)| *activation == self);

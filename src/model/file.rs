@@ -250,6 +250,7 @@ impl ModelFile {
     ///
     /// # Errors
     /// The errors of `open`, the emulator's `with_` methods and [`SpectralModelBuilder::build`].
+    #[doc(hidden)]
     pub fn build_with(
         &self,
         mut open: impl FnMut(&ArmFiles<'_>) -> Result<Emulator>,
@@ -263,6 +264,7 @@ impl ModelFile {
     ///
     /// # Errors
     /// The errors of [`Emulator::open`], [`emulator::read_wavelength`] and [`Emulator::with_wavelength`].
+    #[doc(hidden)]
     pub fn open_emulator(&self, files: &ArmFiles<'_>) -> Result<Emulator> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let emulator = Emulator::open(folder.join(files.emulator))
@@ -276,6 +278,7 @@ impl ModelFile {
     }
 
     /// Puts the path of this file in front of the message of a model or bounds error; returns other errors unchanged.
+    #[doc(hidden)]
     pub fn blame(&self, error: Error) -> Error {
         let path = self.path.display();
         match error {

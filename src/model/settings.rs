@@ -177,24 +177,22 @@ impl Arm {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LabelSettings {
-    /// Value of every start; chosen by the first guess if absent.
-    pub start: Option<f64>,
-    /// Lower and upper bound; the emulator's training range if absent.
-    pub bounds: Option<(f64, f64)>,
-    /// Value at which the label is held.
-    pub fixed: Option<f64>,
-    /// Linear combination of other labels, such as `0.4 - 0.1*feh`. Excludes all other settings.
-    pub tied: Option<String>,
-    /// Mean and standard deviation of a Gaussian prior.
-    pub prior: Option<(f64, f64)>,
-    /// Columns in which each spectrum gives its own values.
-    pub columns: LabelColumns,
+    pub(crate) start: Option<f64>,
+    pub(crate) bounds: Option<(f64, f64)>,
+    pub(crate) fixed: Option<f64>,
+    pub(crate) tied: Option<String>,
+    pub(crate) prior: Option<(f64, f64)>,
+    pub(crate) columns: LabelColumns,
 }
 
 setters!(LabelSettings {
+    /// Sets the value of every start, in place of those of the first guess.
     start: f64, Some;
+    /// Sets the value at which the label is held.
     fixed: f64, Some;
+    /// Sets a linear combination of other labels, such as `0.4 - 0.1*feh`. It excludes all other settings.
     tied: impl Into<String>, into;
+    /// Sets the columns in which each spectrum gives its own values.
     columns: LabelColumns;
 });
 
@@ -218,23 +216,23 @@ impl LabelSettings {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LabelColumns {
-    /// Column of the value at which the fit begins.
-    pub start: Option<String>,
-    /// Column of the lower bound. Bounds from columns are clipped to those of the model.
-    pub lower: Option<String>,
-    /// Column of the upper bound, clipped likewise.
-    pub upper: Option<String>,
-    /// Column of the prior's mean.
-    pub mean: Option<String>,
-    /// Column of the prior's standard deviation.
-    pub sigma: Option<String>,
+    pub(crate) start: Option<String>,
+    pub(crate) lower: Option<String>,
+    pub(crate) upper: Option<String>,
+    pub(crate) mean: Option<String>,
+    pub(crate) sigma: Option<String>,
 }
 
 setters!(LabelColumns {
+    /// Sets the column of the value at which the fit begins.
     start: impl Into<String>, into;
+    /// Sets the column of the lower bound. Bounds from columns are clipped to those of the model.
     lower: impl Into<String>, into;
+    /// Sets the column of the upper bound, clipped likewise.
     upper: impl Into<String>, into;
+    /// Sets the column of the prior's mean.
     mean: impl Into<String>, into;
+    /// Sets the column of the prior's standard deviation.
     sigma: impl Into<String>, into;
 });
 
@@ -255,32 +253,32 @@ named!(NonFinite, "treatment of pixels that are not finite", ["error" => Error, 
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SpectraSettings {
-    /// Masked intervals in the observer's frame, in Å.
-    pub mask: Vec<(f64, f64)>,
-    /// Masked intervals in the star's frame, that of the network, in Å in vacuum. A pixel does not count if it lies in
-    /// an interval at any velocity within a margin of the fitted one.
-    pub mask_rest: Vec<(f64, f64)>,
-    /// Bits of the spectra's masks that widen errors instead of masking pixels. The spectra are to be read with the
-    /// same rule: `Selection::widen` for files, or
-    /// [`ArmSpectra::with_mask_bits`](crate::spectra::ArmSpectra::with_mask_bits) for arrays.
-    pub widen: Option<Widening>,
-    /// Fraction of each pixel's flux that is added to its error in quadrature.
-    pub jitter: Jitter,
-    /// Fraction of the median error to which smaller errors are raised, after the jitter.
-    pub error_floor: f64,
-    /// Treatment of pixels that are not finite.
-    pub nonfinite: NonFinite,
-    /// Loss of the pixels' residuals: least squares unless it is a robust one.
-    pub loss: Estimator,
+    pub(crate) mask: Vec<(f64, f64)>,
+    pub(crate) mask_rest: Vec<(f64, f64)>,
+    pub(crate) widen: Option<Widening>,
+    pub(crate) jitter: Jitter,
+    pub(crate) error_floor: f64,
+    pub(crate) nonfinite: NonFinite,
+    pub(crate) loss: Estimator,
 }
 
 setters!(SpectraSettings {
+    /// Sets the masked intervals in the observer's frame, in Å.
     mask: Vec<(f64, f64)>;
+    /// Sets the masked intervals in the star's frame, that of the network, in Å in vacuum. A pixel does not count if
+    /// it lies in an interval at any velocity within a margin of the fitted one.
     mask_rest: Vec<(f64, f64)>;
+    /// Sets the bits of the spectra's masks that widen errors instead of masking pixels. The spectra are to be read with
+    /// the same rule: `Selection::widen` for files, or
+    /// [`ArmSpectra::with_mask_bits`](crate::spectra::ArmSpectra::with_mask_bits) for arrays.
     widen: Widening, Some;
+    /// Sets the fraction of each pixel's flux that is added to its error in quadrature.
     jitter: impl Into<Jitter>, convert;
+    /// Sets the fraction of the median error to which smaller errors are raised, after the jitter.
     error_floor: f64;
+    /// Sets the treatment of pixels that are not finite.
     nonfinite: NonFinite;
+    /// Sets the loss of the pixels' residuals: least squares unless it is a robust one.
     loss: Estimator;
 });
 

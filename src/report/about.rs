@@ -24,10 +24,16 @@ pub struct About {
 }
 
 setters!(About {
+    /// Replaces [`title`](#structfield.title).
     title: String;
+    /// Replaces [`version`](#structfield.version).
     version: String, Some;
+    /// Replaces [`metadata`](#structfield.metadata).
     metadata: Metadata;
+    /// Replaces [`units`](#structfield.units).
     units: Vec<(String, String)>;
+    /// Replaces [`time`](#structfield.time).
     time: Duration, Some;
+    /// Replaces [`recalled`](#structfield.recalled).
     recalled: u64;
 });

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::simplex::TRIALS_PER_SIMPLEX;
-use crate::error::{Error, InvalidSetting, Result};
+use crate::error::InvalidSetting;
 
 /// Maximum number of starts of a spectrum.
 pub const MOST_STARTS: usize = 64;
@@ -121,12 +121,6 @@ impl LevenbergMarquardt {
         self.given.ftol.then_some(self.ftol)
     }
 
-    /// Fails for invalid settings: tolerances must be finite and not negative, the damping positive, and there must be
-    /// a round.
-    pub fn validate(&self) -> Result<()> {
-        report_first_fault(self.faults())
-    }
-
     /// Returns the faults of invalid settings; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
         let tolerances = [
@@ -213,12 +207,6 @@ impl NelderMead {
         ..NelderMead::OF_SPECTRA
     };
 
-    /// Fails for invalid settings: the tolerance must be finite and not negative, the size positive, and there must be
-    /// a round.
-    pub fn validate(&self) -> Result<()> {
-        report_first_fault(self.faults())
-    }
-
     /// Returns the faults of invalid settings; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
         let faults = [
@@ -228,13 +216,6 @@ impl NelderMead {
         ];
         faults.into_iter().flatten().collect()
     }
-}
-
-/// Turns the first of the faults into [`Error::Usage`]; `Ok` if there are none.
-fn report_first_fault(faults: Vec<InvalidSetting>) -> Result<()> {
-    faults.first().map_or(Ok(()), |fault| {
-        Err(Error::Usage(format!("{} {}", fault.name, fault.message)))
-    })
 }
 
 /// Returns the fault of a setting that must be finite and ≥ 0; `None` if it is valid.

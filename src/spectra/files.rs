@@ -59,6 +59,7 @@ impl FilesReader {
     ///
     /// # Errors
     /// The errors of [`open`](FilesReader::open).
+    #[doc(hidden)]
     pub fn open_part(
         folder: &Path,
         paths: &[impl AsRef<Path>],
@@ -107,6 +108,7 @@ impl FilesReader {
 
     /// Returns the number of spectra, or of objects with joined exposures, of each file that has not been read to its
     /// end.
+    #[doc(hidden)]
     pub fn lengths(&self) -> Vec<u64> {
         self.readers
             .iter()

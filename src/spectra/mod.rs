@@ -5,7 +5,7 @@
 
 mod air;
 mod arm;
-mod arrays;
+pub(crate) mod arrays;
 mod batch;
 mod covariance;
 mod exposures;
@@ -14,8 +14,8 @@ mod files;
 #[cfg(feature = "files")]
 mod fits;
 #[cfg(feature = "files")]
-mod input_files;
-mod joined;
+pub(crate) mod input_files;
+pub(crate) mod joined;
 mod memory;
 #[cfg(feature = "files")]
 mod open;
@@ -24,7 +24,6 @@ mod widening;
 
 pub use crate::io::column::{Column, ColumnValues};
 pub use arm::{ArmSpectra, Resolution, Wavelength};
-pub use arrays::{ArrayValues, NamedArray};
 pub use batch::{Ids, Spectra};
 pub use covariance::NoiseCovariance;
 pub use exposures::Exposures;
@@ -33,8 +32,7 @@ pub use files::FilesReader;
 #[cfg(feature = "files")]
 pub use fits::Selection;
 #[cfg(feature = "files")]
-pub use input_files::InputFiles;
-pub use joined::JoinedReader;
+pub(crate) use input_files::InputFiles;
 pub use memory::MemoryReader;
 #[cfg(feature = "files")]
 pub use open::{open_reader, open_reader_with};

@@ -81,6 +81,7 @@ pub struct SpectralFitter {
     /// Number of spectra per batch; `None` for the device's default.
     pub(crate) batch_size: Option<usize>,
     cpu_fallback: Option<bool>,
+    pub(crate) control: Control,
     shared: Arc<SharedResources>,
 }
 
@@ -104,6 +105,7 @@ impl SpectralFitter {
             released_errors: false,
             batch_size: None,
             cpu_fallback: None,
+            control: Control::default(),
             shared: Arc::default(),
         }
     }
@@ -200,7 +202,7 @@ impl SpectralFitter {
     }
 
     /// Returns whether rows have a velocity posterior.
-    pub fn scans_velocity(&self) -> bool {
+    pub(crate) fn scans_velocity(&self) -> bool {
         self.velocity_scan != VelocityScan::Off
     }
 
@@ -213,7 +215,7 @@ impl SpectralFitter {
     }
 
     /// Returns whether rows have standard errors with all bounds released.
-    pub fn has_released_errors(&self) -> bool {
+    pub(crate) fn has_released_errors(&self) -> bool {
         self.released_errors
     }
 
@@ -255,7 +257,7 @@ impl SpectralFitter {
 
     /// Returns the settings on which the rows depend beside model and device, one `key = value` per line, as they are
     /// written into the table's metadata.
-    pub fn settings_text(&self) -> String {
+    pub(crate) fn settings_text(&self) -> String {
         let SpectralFitter {
             solver,
             seed,
@@ -290,9 +292,17 @@ impl SpectralFitter {
         units
     }
 
+    /// Sets progress, cancel, timeout and threads of every fit. After a stop there is still a row for each spectrum,
+    /// with [`Status::Interrupted`](crate::Status::Interrupted) if its fit was not finished.
+    #[must_use]
+    pub fn control(mut self, control: Control) -> SpectralFitter {
+        self.control = control;
+        self
+    }
+
     /// Fits spectra in memory in batches on all devices, and returns a table with a row of each. A spectrum that cannot
-    /// be fitted has a row with its status. [`fit_with`](SpectralFitter::fit_with) does the same with progress and
-    /// cancel. Called within a rayon pool of the caller's, it fits on that pool and on the first device alone.
+    /// be fitted has a row with its status. Called within a rayon pool of the caller's, it fits on that pool and on the
+    /// first device alone.
     ///
     /// # Errors
     /// Returns [`Error::InvalidSettings`] and, for settings that exclude each other, [`Error::Usage`];
@@ -300,12 +310,7 @@ impl SpectralFitter {
     /// model; [`Error::Model`] if the model has no point to start from; [`Error::BadSpectrum`] if the fitter is
     /// [strict](SpectralFitter::strict); [`Error::OutOfMemory`]; and the device's errors.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
-        self.tabulate(&in_memory::fit_in_memory(
-            self,
-            spectra,
-            None,
-            &Control::default(),
-        )?)
+        self.tabulate(&in_memory::fit_in_memory(self, spectra, None)?)
     }
 
     /// Fits spectra from the user's own starts (spectra, parameters), in physical units and in the order of
@@ -314,20 +319,6 @@ impl SpectralFitter {
     /// # Errors
     /// Returns the errors of [`fit`](SpectralFitter::fit), and [`Error::ShapeMismatch`] for another number of starts.
     pub fn fit_from(&self, spectra: &Spectra, starts: &[f64]) -> Result<FitTable> {
-        self.fit_from_with(spectra, starts, &Control::default())
-    }
-
-    /// Fits spectra from the user's own starts as [`fit_from`](SpectralFitter::fit_from) does, with progress, cancel,
-    /// timeout and threads by `control`. After a stop there is still a row for each spectrum.
-    ///
-    /// # Errors
-    /// Returns the errors of [`fit_from`](SpectralFitter::fit_from).
-    pub fn fit_from_with(
-        &self,
-        spectra: &Spectra,
-        starts: &[f64],
-        control: &Control,
-    ) -> Result<FitTable> {
         let expected = spectra.len() * self.model.parameters.len();
         if starts.len() != expected {
             let message = format!(
@@ -338,30 +329,13 @@ impl SpectralFitter {
             );
             return Err(Error::mismatch("starts", message).naming("starts"));
         }
-        self.tabulate(&in_memory::fit_in_memory(
-            self,
-            spectra,
-            Some(starts),
-            control,
-        )?)
+        self.tabulate(&in_memory::fit_in_memory(self, spectra, Some(starts))?)
     }
 
     /// Returns a table of these rows, with the fitter's parameters, units and arms.
     fn tabulate(&self, rows: &[FitRow]) -> Result<FitTable> {
         let mut table = self.table();
         table.append(rows)?;
-        Ok(table)
-    }
-
-    /// Fits spectra in memory in batches on all devices, with progress, cancel, timeout and threads by `control`. It
-    /// receives the progress, and can stop the run. After a stop there is still a row for each spectrum, with
-    /// [`Status::Interrupted`](crate::Status::Interrupted) if its fit was not finished.
-    ///
-    /// # Errors
-    /// Returns the errors of [`fit`](SpectralFitter::fit).
-    pub fn fit_with(&self, spectra: &Spectra, control: &Control) -> Result<FitTable> {
-        let mut table = self.table();
-        self.fit_stream(&mut spectra.reader(), &mut table, control)?;
         Ok(table)
     }
 
@@ -374,9 +348,8 @@ impl SpectralFitter {
         &self,
         source: &mut dyn SpectraReader,
         sink: &mut dyn Sink,
-        control: &Control,
     ) -> Result<Summary> {
-        stream::workers::run_stream(self, source, sink, control, None)
+        stream::workers::run_stream(self, source, sink, None)
     }
 
     /// Fits batches like [`fit_stream`](SpectralFitter::fit_stream), and keeps their rows in a journal as soon as they
@@ -385,14 +358,14 @@ impl SpectralFitter {
     /// # Errors
     /// Returns the errors of [`fit_stream`](SpectralFitter::fit_stream), [`Error::Journal`] if spectra have changed
     /// since the journal recorded their rows, and [`Error::Io`] if the journal cannot be read or written.
+    #[doc(hidden)]
     pub fn fit_journaled(
         &self,
         source: &mut dyn SpectraReader,
         sink: &mut dyn Sink,
-        control: &Control,
         journal: &mut Journal,
     ) -> Result<Summary> {
-        stream::workers::run_stream(self, source, sink, control, Some(journal))
+        stream::workers::run_stream(self, source, sink, Some(journal))
     }
 
     /// Returns the library of first-guess points, which the first call makes.

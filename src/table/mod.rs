@@ -4,6 +4,7 @@
 #[cfg(feature = "parquet")]
 mod checksum;
 mod csv;
+mod fit_files;
 mod fits;
 mod fits_checksum;
 mod metadata_hash;
@@ -207,6 +208,7 @@ impl TableWriter {
     /// # Errors
     /// Returns [`Error::Usage`] for an extension that is not one of a table, [`Error::Model`] if two columns have the
     /// same name, and [`Error::Io`] for a folder that is missing or cannot be written.
+    #[doc(hidden)]
     pub fn create_racing(
         path: impl AsRef<Path>,
         schema: &Schema,
@@ -290,6 +292,7 @@ impl TableWriter {
     ///
     /// # Errors
     /// The errors of [`finish`](TableWriter::finish); [`Error::Io`] if the journal cannot be written.
+    #[doc(hidden)]
     pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
         self.publish(Some(journal))
     }

@@ -103,6 +103,7 @@ impl<'a> ModelWriter<'a> {
     ///
     /// # Errors
     /// The errors of [`finish`](ModelWriter::finish); [`Error::Io`] if the journal cannot be written.
+    #[doc(hidden)]
     pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
         self.publish(Some(journal))
     }

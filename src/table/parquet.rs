@@ -140,7 +140,7 @@ impl FitTable {
             .into_iter()
             .map(|column| to_arrow_array(column.values))
             .collect();
-        RecordBatch::try_new(schema, arrays).map_err(|error| Error::Usage(error.to_string()))
+        RecordBatch::try_new(schema, arrays).map_err(|error| Error::Internal(error.to_string()))
     }
 }
 

@@ -157,6 +157,7 @@ impl<'a> RvTabWriter<'a> {
     ///
     /// # Errors
     /// The errors of [`finish`](RvTabWriter::finish); [`Error::Io`] if the journal cannot be written.
+    #[doc(hidden)]
     pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
         self.publish(Some(journal))
     }

@@ -747,7 +747,11 @@ fn lists_are_read_back_as_written() {
         "{message}"
     );
     // A table whose schema has the columns has them without rows, too.
-    let with_lists = schema(false).exposures(true).exposure_velocities(true);
+    let with_lists = Schema {
+        exposures: true,
+        exposure_velocities: true,
+        ..schema(false)
+    };
     for name in ["none.parquet", "none.fits", "none.csv"] {
         let path = folder.path().join(name);
         TableWriter::create(&path, &with_lists, &Metadata::default())
@@ -767,7 +771,11 @@ fn bytes_of_lists_do_not_depend_on_the_size_of_appends() {
     let rows: Vec<FitRow> = (0..9000)
         .map(|k| row_of_exposures(k, (k * 7 % 47) as usize))
         .collect();
-    let schema = schema(false).exposures(true).exposure_velocities(true);
+    let schema = Schema {
+        exposures: true,
+        exposure_velocities: true,
+        ..schema(false)
+    };
     for ending in ["parquet", "fits", "csv"] {
         let write_in_appends = |name: &str, size: usize| {
             let path = folder.path().join(format!("{name}.{ending}"));

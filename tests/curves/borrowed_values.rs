@@ -286,7 +286,9 @@ fn one_row_holds_for_all_curves() {
     let control = popfit::Control::default().timeout(std::time::Duration::ZERO);
     assert_eq!(
         fitter
-            .fit_columns_with(&common(&start[..]), &control)
+            .clone()
+            .control(control.clone())
+            .fit_columns(&common(&start[..]))
             .unwrap()
             .parameters,
         starts

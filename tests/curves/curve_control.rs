@@ -51,7 +51,7 @@ fn progress_rises_to_the_total_and_does_not_change_results() {
         slow(Duration::ZERO),
     ] {
         let calls = Arc::new(Mutex::new(Vec::new()));
-        let fits = fitter.fit_with(&curves, &noting(&calls)).unwrap();
+        let fits = fitter.clone().control(noting(&calls)).fit(&curves).unwrap();
         let plain = fitter.fit(&curves).unwrap();
         let same = |(a, b): (&popfit::CurveFit, &popfit::CurveFit)| {
             a.parameters == b.parameters && a.errors == b.errors
@@ -59,7 +59,9 @@ fn progress_rises_to_the_total_and_does_not_change_results() {
         assert!(fits.iter().zip(&plain).all(same));
         let columns_calls = Arc::new(Mutex::new(Vec::new()));
         let columns = fitter
-            .fit_columns_with(&curves, &noting(&columns_calls))
+            .clone()
+            .control(noting(&columns_calls))
+            .fit_columns(&curves)
             .unwrap();
         assert_eq!(columns, fitter.fit_columns(&curves).unwrap());
         for calls in [calls, columns_calls] {
@@ -82,9 +84,10 @@ fn bad_curves_count_as_ended() {
     let y = vec![1.0, f64::NAN, 2.0, 3.0, 2.0, 1.0];
     let curves = Curves::on_common_grid(vec![0.0, 1.0, 2.0], y, [1.0, 1.0].repeat(2));
     let calls = Arc::new(Mutex::new(Vec::new()));
-    formula().fit_with(&curves, &noting(&calls)).unwrap();
+    formula().control(noting(&calls)).fit(&curves).unwrap();
     formula()
-        .fit_columns_with(&curves, &noting(&calls))
+        .control(noting(&calls))
+        .fit_columns(&curves)
         .unwrap();
     let calls = calls.lock().unwrap();
     assert_eq!(
@@ -106,7 +109,12 @@ fn a_cancelled_fit_is_interrupted_at_its_start() {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let control = noting(&calls);
         control.cancel.store(true, Ordering::Relaxed);
-        for fit in fitter.fit_with(&curves, &control).unwrap() {
+        for fit in fitter
+            .clone()
+            .control(control.clone())
+            .fit(&curves)
+            .unwrap()
+        {
             assert_eq!(
                 (fit.status, fit.message.as_str()),
                 (Status::Interrupted, "interrupted before it began")
@@ -120,7 +128,11 @@ fn a_cancelled_fit_is_interrupted_at_its_start() {
                 "{fit:?}"
             );
         }
-        let columns = fitter.fit_columns_with(&curves, &control).unwrap();
+        let columns = fitter
+            .clone()
+            .control(control.clone())
+            .fit_columns(&curves)
+            .unwrap();
         assert!(
             columns
                 .status
@@ -158,7 +170,11 @@ fn an_interrupted_fit_has_its_best_point() {
         } else {
             fitter
         };
-        let fits = fitter.fit_with(&curves(60), &control).unwrap();
+        let fits = fitter
+            .clone()
+            .control(control.clone())
+            .fit(&curves(60))
+            .unwrap();
         let begun: Vec<_> = fits
             .iter()
             .filter(|fit| fit.status == Status::Interrupted)
@@ -197,9 +213,18 @@ fn progress_stops_after_a_cancel() {
         };
         let control = Control::default().progress(progress).cancel(cancel);
         let ended = match columns {
-            true => fitter.fit_columns_with(&curves, &control).unwrap().status,
+            true => {
+                fitter
+                    .clone()
+                    .control(control.clone())
+                    .fit_columns(&curves)
+                    .unwrap()
+                    .status
+            }
             false => fitter
-                .fit_with(&curves, &control)
+                .clone()
+                .control(control.clone())
+                .fit(&curves)
                 .unwrap()
                 .into_iter()
                 .map(|fit| fit.status)
@@ -222,7 +247,8 @@ fn a_timeout_ends_a_run() {
     let begin = Instant::now();
     let control = Control::default().timeout(Duration::from_millis(300));
     let fits = slow(Duration::from_millis(5))
-        .fit_with(&curves(40), &control)
+        .control(control.clone())
+        .fit(&curves(40))
         .unwrap();
     assert!(
         fits.iter().any(|fit| fit.status == Status::Interrupted),
@@ -237,7 +263,8 @@ fn a_timeout_ends_a_run() {
     let long = Control::default().timeout(Duration::from_secs(3600));
     assert!(
         formula()
-            .fit_with(&curves(100), &long)
+            .control(long.clone())
+            .fit(&curves(100))
             .unwrap()
             .iter()
             .all(|fit| fit.status.is_success())
@@ -302,7 +329,9 @@ fn exact_columns_have_the_bits_of_single_fits() {
                 );
             }
             let stopped = fitter
-                .fit_columns_with(&curves, &Control::default().timeout(Duration::ZERO))
+                .clone()
+                .control(Control::default().timeout(Duration::ZERO))
+                .fit_columns(&curves)
                 .unwrap();
             for (k, fit) in fits.iter().enumerate() {
                 // Curves that had not begun have not been checked.

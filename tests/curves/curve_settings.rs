@@ -75,12 +75,10 @@ fn every_fault_is_listed_with_its_name_and_remedy() {
         ),
     ];
     let curves = curves();
-    let mut columns = Default::default();
     for error in [
         fitter.validate().unwrap_err(),
         fitter.fit(&curves).unwrap_err(),
         fitter.fit_columns(&curves).unwrap_err(),
-        fitter.fit_columns_into(&curves, &mut columns).unwrap_err(),
         fitter
             .confidence_intervals(&curves, &[], &[], &[])
             .unwrap_err(),
@@ -485,5 +483,42 @@ fn all_attempts_at_a_fit_share_one_budget_of_rounds() {
                 assert!(most > 2 || columns.status.contains(&Status::MaxRounds));
             }
         }
+    }
+}
+
+/// Starts by name give the fits of starts in the order of the parameters, and a wrong name is an error that names it.
+#[test]
+fn starts_may_be_given_by_name() {
+    let fitter = decay();
+    let (x, y) = (
+        [0.0, 1.0, 2.0, 3.0],
+        [3.0, 1.6, 0.9, 0.4, 5.0, 2.0, 0.7, 0.3],
+    );
+    let named = Curves::on_common_grid(x, y, [("rate", 0.5), ("amplitude", 2.0)]);
+    let in_order = Curves::on_common_grid(x, y, [2.0, 0.5]);
+    let columns = fitter.fit_columns(&named).unwrap();
+    assert_eq!(columns, fitter.fit_columns(&in_order).unwrap());
+    assert_eq!(fitter.fit(&named).unwrap()[1].start, [2.0, 0.5]);
+    let mut uploaded = fitter.upload(in_order).unwrap();
+    let names = [("rate", 0.5), ("amplitude", 2.0)];
+    uploaded.set_starts(&names[..]).unwrap();
+    assert_eq!(columns, uploaded.fit().unwrap().read().unwrap());
+    let wrong: [(&[(&str, f64)], &str); 3] = [
+        (
+            &[("amplitude", 2.0), ("rates", 0.5)],
+            "there is no parameter `rates`; did you mean `rate`? (known: amplitude, rate)",
+        ),
+        (
+            &[("rate", 2.0), ("rate", 0.5), ("amplitude", 1.0)],
+            "`rate` has two",
+        ),
+        (&[("amplitude", 2.0)], "`rate` has none"),
+    ];
+    for (starts, expected) in wrong {
+        let error = fitter
+            .fit(&Curves::on_common_grid(x, y, starts))
+            .unwrap_err();
+        assert_eq!(error.argument(), Some("starts"));
+        assert_eq!(error.to_string(), format!("starts: {expected}"));
     }
 }

@@ -323,7 +323,11 @@ fn a_cancelled_run_ends_between_two_calls() {
         ..Counting::default()
     };
     let fitter = CurveFitter::new(model(&counting), Device::cpu());
-    let actual = fitter.fit_columns_with(&curves(false), &control).unwrap();
+    let actual = fitter
+        .clone()
+        .control(control.clone())
+        .fit_columns(&curves(false))
+        .unwrap();
     let interrupted = actual
         .status
         .iter()

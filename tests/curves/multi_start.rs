@@ -130,12 +130,17 @@ fn progress_and_timeouts_count_all_starts() {
         assert_eq!(total, 90);
         assert!(seen.swap(done, Ordering::Relaxed) < done);
     });
-    fitter().starts(3).fit_with(&curves, &control).unwrap();
+    fitter()
+        .starts(3)
+        .control(control.clone())
+        .fit(&curves)
+        .unwrap();
     assert_eq!(last.load(Ordering::Relaxed), 90);
     let control = Control::default().timeout(Duration::ZERO);
     let columns = fitter()
         .starts(3)
-        .fit_columns_with(&curves, &control)
+        .control(control.clone())
+        .fit_columns(&curves)
         .unwrap();
     assert!(
         columns
@@ -143,7 +148,11 @@ fn progress_and_timeouts_count_all_starts() {
             .iter()
             .all(|status| *status == Status::Interrupted)
     );
-    let fits = fitter().starts(3).fit_with(&curves, &control).unwrap();
+    let fits = fitter()
+        .starts(3)
+        .control(control.clone())
+        .fit(&curves)
+        .unwrap();
     assert!(
         fits.iter()
             .all(|fit| fit.status == Status::Interrupted && fit.parameters == [1.0, 1.0, 0.0])

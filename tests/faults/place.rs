@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use popfit::low_level::Journal;
 use popfit::spectra::{SpectraReader, open_reader};
 use popfit::{
-    Control, Device, FitRow, Journal, Metadata, Result, RvTabWriter, Schema, Sink, Spectra,
-    SpectralFitter, SpectralModel, Status, TableWriter, WriteOptions,
+    Control, Device, FitRow, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter,
+    SpectralModel, Status, TableWriter, WriteOptions,
 };
 use tempfile::TempDir;
 
@@ -204,7 +205,10 @@ fn fit(
         interrupted: false,
         rows: 0,
     };
-    fitter.fit_journaled(source, &mut sink, control, journal)?;
+    fitter
+        .clone()
+        .control(control.clone())
+        .fit_journaled(source, &mut sink, journal)?;
     assert_eq!(sink.rows, FILES * SPECTRA, "a row for every spectrum");
     Ok(sink.interrupted)
 }

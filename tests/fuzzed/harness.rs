@@ -8,8 +8,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use popfit::low_level::Journal;
 use popfit::spectra::{Selection, open_reader_with};
-use popfit::{CurveFitter, Device, Emulator, Formula, Journal, ModelFile, TableReader};
+use popfit::{CurveFitter, Device, Emulator, Formula, ModelFile, TableReader};
 
 use super::recipes;
 
@@ -97,7 +98,7 @@ fn load_emulator(path: &Path) {
         .map(|label| 0.5 * label.min + 0.5 * label.max)
         .collect();
     assert_eq!(emulator.templates(&middle_labels).len(), emulator.pixels());
-    let _ = popfit::emulator::TemplateGrid::new(emulator.wavelength());
+    let _ = popfit::low_level::TemplateGrid::new(emulator.wavelength());
 }
 
 /// popfit's own emulators.

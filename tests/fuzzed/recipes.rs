@@ -195,7 +195,7 @@ pub fn journal(bytes: &[u8]) -> Vec<u8> {
 fn journal_head() -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.csv");
-    let _journal = popfit::Journal::open(&target, JOURNAL_KEY, false).unwrap();
+    let _journal = popfit::low_level::Journal::open(&target, JOURNAL_KEY, false).unwrap();
     std::fs::read(folder.path().join(".out.csv.journal")).unwrap()
 }
 

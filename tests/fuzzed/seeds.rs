@@ -1,7 +1,8 @@
 //! Small sound files, and recipes of them: where a fuzzer begins.
 
+use popfit::low_level::Journal;
 use popfit::spectra::open_reader;
-use popfit::{Control, Device, Emulator, Journal, SpectralFitter};
+use popfit::{Device, Emulator, SpectralFitter};
 
 use super::recipes;
 use popfit_testing::fits_bytes::f64s as big_endian;
@@ -437,7 +438,7 @@ fn journal() -> Vec<u8> {
     let mut source = open_reader(spectra).unwrap();
     let mut table = fitter.table();
     fitter
-        .fit_journaled(&mut *source, &mut table, &Control::default(), &mut journal)
+        .fit_journaled(&mut *source, &mut table, &mut journal)
         .unwrap();
     drop(journal);
     let file = std::fs::read(target.with_file_name(".out.csv.journal")).unwrap();

@@ -5,11 +5,12 @@
 
 mod work;
 
+use popfit::low_level::Journal;
 use popfit::low_level::gpu::{Fault, Faults};
 use popfit::spectra::{SpectraReader, Wavelength};
 use popfit::{
-    Continuum, Control, Device, DeviceRows, Error, FitTable, Journal, LevenbergMarquardt, Metadata,
-    NelderMead, Result, Schema, Solver, Spectra, SpectralFitter, Summary, TableWriter,
+    Continuum, Device, DeviceRows, Error, FitTable, LevenbergMarquardt, Metadata, NelderMead,
+    Result, Schema, Solver, Spectra, SpectralFitter, Summary, TableWriter,
 };
 use popfit_testing::fits::{fitter, same_bits};
 use popfit_testing::tiny::{self, linear, spectra, wave};
@@ -396,7 +397,7 @@ fn run_with_journal(device: &Device, journal: &std::path::Path) -> (FitTable, Su
     let mut journal = Journal::open(journal, "key", true).unwrap();
     let mut source = BatchesOfFour { spectra, next: 0 };
     let summary = fitter
-        .fit_journaled(&mut source, &mut table, &Control::default(), &mut journal)
+        .fit_journaled(&mut source, &mut table, &mut journal)
         .unwrap();
     (table, summary)
 }
@@ -470,7 +471,7 @@ fn tables_store_the_device_of_each_row() {
     let table = fitter.fit(&spectra).unwrap();
     for extension in ["parquet", "fits"] {
         let path = folder.path().join(format!("out.{extension}"));
-        let schema = Schema::default().parameters(table.names().to_vec());
+        let schema = Schema::new(table.names().to_vec());
         let mut writer = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
         writer.append(&table.to_rows()).unwrap();
         let device_rows = |device: &str, rows: u64| DeviceRows {

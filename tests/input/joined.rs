@@ -1,9 +1,9 @@
 //! Readers that join the spectra of one id to objects with exposures. What joining in memory makes of the whole file is
 //! what the batches are compared with.
 
+use popfit::low_level::{InputFiles, JoinedReader};
 use popfit::spectra::{
-    Exposures, FilesReader, Ids, InputFiles, JoinedReader, Selection, SpectraReader, open_reader,
-    open_reader_with,
+    Exposures, FilesReader, Ids, Selection, SpectraReader, open_reader, open_reader_with,
 };
 use popfit::{Device, Error, ExposureVelocity, Result, Spectra, SpectralFitter};
 use popfit_testing::fits_bytes::{ARMS, COUNT, FitsBytes, LARGE_ID, arm};

@@ -151,8 +151,10 @@ fn integer_masks_of_npz_files_divide_ivar_exactly() {
 
 /// Returns a tiny model with this rule.
 fn model(widen: Option<Widening>) -> SpectralModel {
-    let mut settings = SpectraSettings::default();
-    settings.widen = widen;
+    let settings = match widen {
+        Some(widen) => SpectraSettings::default().widen(widen),
+        None => SpectraSettings::default(),
+    };
     tiny::builder(tiny::linear(&["a", "b"], tiny::wave), 0.5)
         .spectra(settings)
         .build()

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use popfit::low_level::gpu::{Fault, Faults, GpuDevice};
+use popfit::low_level::solver::profile::DeviceCalls;
 use popfit::low_level::solver::{Backend, LevenbergMarquardt, Method};
-use popfit::{CurveFitter, Curves, DeviceCalls, Formula};
+use popfit::{CurveFitter, Curves, Formula};
 
 use super::cases::{Case, Model};
 use super::gpu;

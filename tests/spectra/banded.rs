@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
+use popfit::low_level::JoinedReader;
 use popfit::low_level::Task;
-use popfit::spectra::{ArmSpectra, JoinedReader, NoiseCovariance, SpectraReader, open_reader};
+use popfit::spectra::{ArmSpectra, NoiseCovariance, SpectraReader, open_reader};
 use popfit::{
     Continuum, Device, Emulator, Error, ExposureVelocity, FitRow, Jitter, LevenbergMarquardt,
     NelderMead, Solver, Spectra, SpectraSettings, SpectralFitter, SpectralModel,

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use popfit::low_level::Journal;
 use popfit::spectra::SpectraReader;
 use popfit::{
-    Control, Device, FitTable, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra,
-    SpectralFitter, Status, VelocityScan,
+    Control, Device, FitTable, LevenbergMarquardt, NelderMead, Solver, Spectra, SpectralFitter,
+    Status, VelocityScan,
 };
 use popfit_testing::fits::{devices, fitter, least_memory, same_bits, sound};
 use popfit_testing::tiny::{self, linear, spectra, wave};
@@ -75,7 +76,9 @@ fn progress_rises_to_the_number_of_spectra() {
         let progress = move |done, total| log.lock().unwrap().push((done, total));
         let control = Control::default().progress(progress);
         fitter
-            .fit_stream(&mut source, &mut fitter.table(), &control)
+            .clone()
+            .control(control.clone())
+            .fit_stream(&mut source, &mut fitter.table())
             .unwrap();
         let reports = reports.lock().unwrap();
         assert!(
@@ -97,9 +100,7 @@ fn several_workers_give_the_same_bits_in_the_order_of_the_input() {
         let (fitter, mut source) = setup(&device);
         let whole = fitter.fit(&source.all).unwrap();
         let mut table = fitter.table();
-        let summary = fitter
-            .fit_stream(&mut source, &mut table, &Control::default())
-            .unwrap();
+        let summary = fitter.fit_stream(&mut source, &mut table).unwrap();
         assert_eq!((summary.fits, table.len()), (SPECTRA as u64, SPECTRA));
         table
             .to_rows()
@@ -118,7 +119,7 @@ fn a_bad_spectrum_ends_a_strict_run_after_the_batches_before_it() {
     let mut table = fitter.table();
     let error = fitter
         .strict(true)
-        .fit_stream(&mut source, &mut table, &Control::default())
+        .fit_stream(&mut source, &mut table)
         .unwrap_err();
     assert!(error.to_string().contains("30"), "{error}");
     assert_eq!(table.len(), 24);
@@ -131,7 +132,9 @@ fn a_run_cancelled_before_it_begins_has_a_row_for_every_spectrum() {
         let control = Control::default().cancel(Arc::new(AtomicBool::new(true)));
         let mut table = fitter.table();
         let summary = fitter
-            .fit_stream(&mut source, &mut table, &control)
+            .clone()
+            .control(control.clone())
+            .fit_stream(&mut source, &mut table)
             .unwrap();
         sound(&table);
         assert_eq!(
@@ -158,7 +161,9 @@ fn a_cancelled_run_keeps_its_finished_rows() {
         let control = control.progress(progress);
         let mut table = fitter.table();
         fitter
-            .fit_stream(&mut source, &mut table, &control)
+            .clone()
+            .control(control.clone())
+            .fit_stream(&mut source, &mut table)
             .unwrap();
         sound(&table);
         // Another worker may have finished more spectra by then.
@@ -204,7 +209,9 @@ fn a_timeout_interrupts_the_later_batches() {
             .progress(move |done, _| furthest_report.store(done, Ordering::Relaxed));
         let mut table = fitter.table();
         let summary = fitter
-            .fit_stream(&mut Slow(source), &mut table, &control)
+            .clone()
+            .control(control.clone())
+            .fit_stream(&mut Slow(source), &mut table)
             .unwrap();
         assert!(
             summary.interrupted as usize == count_interrupted(&table) && summary.interrupted >= 8,
@@ -239,7 +246,9 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
         let whole = fitter.fit(&source.all).unwrap();
         let mut table = fitter.table();
         fitter
-            .fit_stream(&mut source, &mut table, &control)
+            .clone()
+            .control(control.clone())
+            .fit_stream(&mut source, &mut table)
             .unwrap();
         sound(&table);
         assert!(table.len() == SPECTRA && count_interrupted(&table) > 0);
@@ -285,7 +294,7 @@ fn a_run_interrupted_within_a_batch_is_resumed_with_the_same_bits() {
             let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
             let mut table = fitter.table();
             fitter
-                .fit_journaled(&mut source, &mut table, &Control::default(), &mut journal)
+                .fit_journaled(&mut source, &mut table, &mut journal)
                 .unwrap();
             table
                 .to_rows()
@@ -363,7 +372,9 @@ fn count_progress_calls(fitter: &SpectralFitter, source: &mut Slices) -> u64 {
     let control = Control::default().progress(progress);
     source.next = 0;
     fitter
-        .fit_stream(source, &mut fitter.table(), &control)
+        .clone()
+        .control(control.clone())
+        .fit_stream(source, &mut fitter.table())
         .unwrap();
     calls.load(Ordering::Relaxed)
 }
@@ -392,7 +403,9 @@ fn interrupt_scan(
         let mut table = fitter.table();
         source.next = 0;
         fitter
-            .fit_journaled(source, &mut table, &control, &mut journal)
+            .clone()
+            .control(control.clone())
+            .fit_journaled(source, &mut table, &mut journal)
             .unwrap();
         sound(&table);
         assert_eq!(table.len(), SPECTRA);
@@ -432,7 +445,9 @@ fn interrupt(
     let mut journal = Journal::open(&folder.join("out.csv"), "", false).unwrap();
     let mut table = fitter.table();
     fitter
-        .fit_journaled(source, &mut table, &control, &mut journal)
+        .clone()
+        .control(control.clone())
+        .fit_journaled(source, &mut table, &mut journal)
         .unwrap();
     sound(&table);
     let finished = SPECTRA - count_interrupted(&table);

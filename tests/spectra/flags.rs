@@ -436,8 +436,7 @@ fn pixels_outside_the_range_of_an_arm_are_not_masked() {
     let whole_range = || make_fitter(Arm::new("b", emulator()));
     let narrow_range = || make_fitter(Arm::new("b", emulator()).range(4002.0..=4600.0));
     let masked_red_end = || {
-        let mut settings = SpectraSettings::default();
-        settings.mask.push((4600.0, 5500.0));
+        let settings = SpectraSettings::default().mask(vec![(4600.0, 5500.0)]);
         fitter(
             builder(Arm::new("b", emulator()))
                 .spectra(settings)

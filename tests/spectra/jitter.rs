@@ -300,7 +300,9 @@ fn a_cancelled_run_has_no_fit_without_its_jitter() {
             is_read: false,
         };
         fitter
-            .fit_stream(&mut source, &mut table, &control)
+            .clone()
+            .control(control.clone())
+            .fit_stream(&mut source, &mut table)
             .unwrap();
         for (row, whole) in table.to_rows().iter().zip(&whole) {
             match row.status {

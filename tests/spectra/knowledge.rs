@@ -106,12 +106,15 @@ fn spectra(columns: Vec<Column>) -> (Emulator, Spectra<'static>) {
 }
 
 fn with_columns(emulator: &Emulator, columns: LabelColumns) -> SpectralModelBuilder {
+    with_settings(emulator, LabelSettings::default().columns(columns))
+}
+
+fn with_prior(emulator: &Emulator, columns: LabelColumns) -> SpectralModelBuilder {
     let settings = LabelSettings::default().columns(columns);
-    let settings = if settings.columns.mean.is_some() {
-        settings.prior(0.0, 1.0)
-    } else {
-        settings
-    };
+    with_settings(emulator, settings.prior(0.0, 1.0))
+}
+
+fn with_settings(emulator: &Emulator, settings: LabelSettings) -> SpectralModelBuilder {
     SpectralModel::builder()
         .arm("", emulator.clone())
         .continuum(Continuum::none())
@@ -195,7 +198,7 @@ fn bounds_and_priors_come_from_columns() {
         assert_eq!((pinned.at_bound, pinned.parameters[0]), (1, 2.0));
         assert_eq!(reversed.status_text, "bad_bounds");
         let table = fit(
-            with_columns(&emulator, prior.clone()).build().unwrap(),
+            with_prior(&emulator, prior.clone()).build().unwrap(),
             &spectra,
             &device,
         );
@@ -240,7 +243,7 @@ fn bounds_in_columns_may_be_infinite_but_not_nan() {
             table.row(1).to_row().message
         );
         let table = fit(
-            with_columns(&emulator, prior.clone()).build().unwrap(),
+            with_prior(&emulator, prior.clone()).build().unwrap(),
             &spectra,
             &device,
         );
@@ -278,7 +281,7 @@ fn nan_in_a_column_is_no_start_and_no_prior() {
             );
         }
         let held = fit(
-            with_columns(&emulator, prior.clone()).build().unwrap(),
+            with_prior(&emulator, prior.clone()).build().unwrap(),
             &spectra,
             &device,
         );

@@ -3,13 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use popfit::spectra::{ArmSpectra, FilesReader, InputFiles, Selection, SpectraReader, Wavelength};
+use popfit::low_level::InputFiles;
+use popfit::low_level::Journal;
+use popfit::spectra::{ArmSpectra, FilesReader, Selection, SpectraReader, Wavelength};
 use popfit::{
-    Control, Device, Emulator, Error, FitRow, Journal, LabelSettings, Metadata, Result, Sink,
-    Spectra, SpectralFitter, SpectralModel, Status, Summary, TableReader, TableWriter,
-    WriteOptions,
+    Control, Device, Emulator, Error, FitRow, LabelSettings, Metadata, Result, Sink, Spectra,
+    SpectralFitter, SpectralModel, Status, Summary, TableReader, TableWriter, WriteOptions,
 };
 use popfit_testing::fits::{devices, fitter, same_bits, synb_spectra};
 use popfit_testing::{data_folder, demo_emulator, synb_model};
@@ -90,14 +91,18 @@ fn fits_of_spectra_in_memory_can_be_cancelled() {
     for device in devices() {
         let fitter = fitter(synb_model(), &device).batch_size(5);
         let expected = fitter.fit(&spectra).unwrap();
-        let table = fitter.fit_with(&spectra, &Control::default()).unwrap();
+        let table = fitter.fit(&spectra).unwrap();
         assert_eq!(table.len(), SPECTRA);
         for (row, expected) in table.to_rows().into_iter().zip(expected.to_rows()) {
             assert_eq!((row.row, &row.id), (expected.row, &expected.id));
             same_bits(row, expected, &device.name());
         }
         let stopped = Control::default().cancel(Arc::new(AtomicBool::new(true)));
-        let table = fitter.fit_with(&spectra, &stopped).unwrap();
+        let table = fitter
+            .clone()
+            .control(stopped.clone())
+            .fit(&spectra)
+            .unwrap();
         assert!(
             table.len() == SPECTRA
                 && table
@@ -125,6 +130,42 @@ fn a_reader_over_memory_yields_every_spectrum_once() {
         }
         assert_eq!(position, SPECTRA);
     }
+}
+
+/// One call fits files into a table. A run that is stopped is resumed by the same call, to the bytes of another run.
+#[test]
+fn one_call_fits_files_and_resumes_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path_of = |name: &str| folder.path().join(name);
+    let files = [path_of("a.npz")];
+    std::fs::copy(
+        data_folder().join("synb/fixed_vsini/spectra.npz"),
+        &files[0],
+    )
+    .unwrap();
+    let fitter = SpectralFitter::new(synb_model(), Device::cpu()).batch_size(16);
+    let metadata = Metadata::of(&fitter).model("of the test");
+    let [whole, resumed] = ["whole.fits", "resumed.fits"].map(path_of);
+    let selection = Selection::default();
+    let fit = |fitter: &SpectralFitter, output: &Path| {
+        fitter.fit_files(&files, &selection, output, &metadata)
+    };
+    assert_eq!(fit(&fitter, &whole).unwrap().fits, 128);
+    let cancel = Arc::new(AtomicBool::new(false));
+    let flag = cancel.clone();
+    let control = Control::default()
+        .cancel(cancel)
+        .progress(move |_, _| flag.store(true, Ordering::Relaxed));
+    let stopped = fit(&fitter.clone().control(control), &resumed).unwrap();
+    assert!((1..128).contains(&stopped.interrupted), "{stopped:?}");
+    let summary = fit(&fitter, &resumed).unwrap();
+    let fitted: u64 = summary.by_device.iter().map(|device| device.rows).sum();
+    assert!(summary.interrupted == 0 && fitted < 128, "{summary:?}");
+    let [whole, resumed] = [whole, resumed].map(|path| std::fs::read(path).unwrap());
+    assert!(whole == resumed);
+    // Only files that a run has written itself are replaced.
+    let error = fit(&fitter, &path_of("whole.fits")).unwrap_err();
+    assert!(matches!(error, Error::OutputExists { .. }), "{error}");
 }
 
 /// Passes rows on to a table, and fails after a number of rows.
@@ -165,8 +206,7 @@ fn an_interrupted_run_over_several_files_is_resumed() {
             let options = WriteOptions::from(&metadata).overwrite(target.exists());
             let mut writer = TableWriter::create(target, &schema, options)?;
             let mut sink = FailingSink(&mut writer, max_rows);
-            let summary =
-                fitter.fit_journaled(&mut reader, &mut sink, &Control::default(), &mut journal)?;
+            let summary = fitter.fit_journaled(&mut reader, &mut sink, &mut journal)?;
             inputs.check()?;
             writer.finish_journaled(&mut journal)?;
             end(journal)?;
@@ -279,7 +319,7 @@ fn rows_of_replaced_spectra_are_fitted_again() {
         let mut table = fitter.table();
         let mut reader = BatchReader([spectra.slice(0..32), later.clone()].into());
         let summary = fitter
-            .fit_journaled(&mut reader, &mut table, &Control::default(), &mut journal)
+            .fit_journaled(&mut reader, &mut table, &mut journal)
             .unwrap();
         journal.leave();
         (table, summary)

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use popfit::low_level::{DeviceProfile, Journal, Profile};
 use popfit::spectra::SpectraReader;
-use popfit::{
-    Control, Device, DeviceProfile, FitTable, Journal, NelderMead, Profile, Solver, Spectra,
-    SpectralFitter, Status,
-};
+use popfit::{Control, Device, FitTable, NelderMead, Solver, Spectra, SpectralFitter, Status};
 use popfit_testing::fits::{devices, fitter, pick, same_bits};
 use popfit_testing::profile::{DEVICE, HOST};
 use popfit_testing::tiny::{self, Layer, network, spectra};
@@ -71,11 +69,9 @@ fn fit_stream(
     let mut table = fitter.table();
     let control = Control::default().profile(profile);
     let summary = fitter
-        .fit_stream(
-            &mut Slices(spectra.clone().into_owned(), 0),
-            &mut table,
-            &control,
-        )
+        .clone()
+        .control(control.clone())
+        .fit_stream(&mut Slices(spectra.clone().into_owned(), 0), &mut table)
         .unwrap();
     (table, summary.profile)
 }
@@ -339,7 +335,9 @@ fn fitted_recalled_and_interrupted_rows_are_counted() {
         let mut source = Slices(spectra.clone().into_owned(), 0);
         let mut table = fitter.table();
         let summary = fitter
-            .fit_journaled(&mut source, &mut table, control, &mut journal)
+            .clone()
+            .control(control.clone())
+            .fit_journaled(&mut source, &mut table, &mut journal)
             .unwrap();
         assert_eq!(table.len(), SPECTRA);
         let interrupted = table

@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use popfit::low_level::Journal;
 use popfit::spectra::{Column, ColumnValues};
 use popfit::{
-    Continuum, Control, Device, Emulator, ExposureVelocity, FitRow, Journal, LabelColumns,
-    LabelSettings, LevenbergMarquardt, NelderMead, Schema, Spectra, SpectralFitter, SpectralModel,
+    Continuum, Control, Device, Emulator, ExposureVelocity, FitRow, LabelColumns, LabelSettings,
+    LevenbergMarquardt, NelderMead, Schema, Spectra, SpectralFitter, SpectralModel,
     SpectralModelBuilder, Status, VelocityScan,
 };
 use popfit_testing::fits::{devices, fitter, pick, same_bits, synb_spectra};
@@ -239,7 +240,7 @@ fn bits_depend_on_neither_threads_batches_nor_other_clusters() {
         .table();
     let streaming = fitter(sharing(&["feh"]), &Device::cpu()).batch_size(2);
     streaming
-        .fit_stream(&mut spectra.reader(), &mut table, &Default::default())
+        .fit_stream(&mut spectra.reader(), &mut table)
         .unwrap();
     for (row, other) in rows.iter().zip(table.to_rows()) {
         same_bits(row, other, "stream");
@@ -645,7 +646,9 @@ fn an_interrupted_run_resumes_to_the_same_rows() {
             let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
             let mut table = fitter.table();
             fitter
-                .fit_journaled(&mut spectra.reader(), &mut table, &control, &mut journal)
+                .clone()
+                .control(control.clone())
+                .fit_journaled(&mut spectra.reader(), &mut table, &mut journal)
                 .unwrap();
             let was_stopped = control.cancel.load(Ordering::Relaxed);
             let rows = table.to_rows();

@@ -65,7 +65,9 @@ fn assert_rows_meet_their_files(device: &Device, files: &[Spectra<'static>]) {
     let mut table = fitter.table();
     let control = Control::default().profile(true);
     let summary = fitter
-        .fit_stream(&mut Files::new(files), &mut table, &control)
+        .clone()
+        .control(control.clone())
+        .fit_stream(&mut Files::new(files), &mut table)
         .unwrap();
     let mut rows = table.rows();
     for file in files {

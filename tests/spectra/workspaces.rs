@@ -1,7 +1,8 @@
 //! A fitter reuses the buffers of earlier runs, and no bit depends on that.
 
 use popfit::low_level::gpu::{Fault, Faults, GpuDevice};
-use popfit::{Device, DeviceCalls, NelderMead, SpectralFitter};
+use popfit::low_level::solver::profile::DeviceCalls;
+use popfit::{Device, NelderMead, SpectralFitter};
 use popfit_testing::required::{Need, found};
 use popfit_testing::tiny::{linear, model, spectra, wave};
 

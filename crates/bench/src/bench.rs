@@ -171,7 +171,7 @@ fn gpus(named: Option<&str>) -> Result<Vec<Device>, Failure> {
 /// Returns a pool of this many threads; 0 means one for each core.
 fn pool(threads: usize) -> Result<ThreadPool, Failure> {
     let built = ThreadPoolBuilder::new().num_threads(threads).build();
-    built.map_err(|error| Failure::running(Error::Usage(format!("threads: {error}"))))
+    built.map_err(|error| Failure::running(Error::System(format!("threads: {error}"))))
 }
 
 /// Returns each run's table row, its answers compared with the best answer that any run or the reference found.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use popfit::{Control, CurveColumns, CurveFitter, Curves, Device};
+use popfit::{Control, CurveFitter, Curves, Device};
 use popfit_cli::{Failure, line};
 
 use super::gauss::{self, Gauss};
@@ -43,18 +43,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 pub fn time(device: Device, count: usize, threads: usize) -> Result<(), Failure> {
     let name = device.to_string();
     let gauss = Gauss::new(count)?;
-    let fitter = CurveFitter::new(gauss::formula()?, device);
     let control = Control::default().threads(threads);
+    let fitter = CurveFitter::new(gauss::formula()?, device).control(control.clone());
     let [y, starts] = [&gauss.y, &gauss.starts]
         .map(|numbers| numbers.iter().map(|x| *x as f32).collect::<Vec<f32>>());
     let double = Curves::on_common_grid(gauss::grid(), &gauss.y, &gauss.starts);
     let single = Curves::on_common_grid(gauss::grid(), &y, &starts);
     for (what, curves) in [("f64", double), ("f32", single)] {
-        let mut columns = CurveColumns::default();
         let mut quickest = f64::INFINITY;
         for _ in 0..CALLS {
             let begin = Instant::now();
-            fitter.fit_columns_into_with(&curves, &mut columns, &control)?;
+            fitter.fit_columns(&curves)?;
             quickest = quickest.min(begin.elapsed().as_secs_f64());
         }
         let each = |seconds: f64| 1e9 * seconds / count as f64;
@@ -87,12 +86,12 @@ fn time_on_device(fitter: &CurveFitter, curves: Curves<'_>) -> Result<Option<[f6
     }
     // the device may still copy: its first fits wait for that
     uploaded.fit()?;
-    let (with_first, mut columns) = (lap(), CurveColumns::default());
+    let with_first = lap();
     let mut quickest = [f64::INFINITY; 2];
     for _ in 0..CALLS {
         let mut fitted = uploaded.fit()?;
         let fit = lap();
-        fitted.read_into(&mut columns)?;
+        fitted.read()?;
         let times = [fit, lap()];
         quickest
             .iter_mut()

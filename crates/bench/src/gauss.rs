@@ -1,6 +1,6 @@
 //! Gpufit's performance test: a Gauss function on 5 × 5 pixels, five parameters, a million fits.
 
-use popfit::{CurveColumns, CurveFitter, Curves, Device, Formula, Result, Solver};
+use popfit::{CurveFitter, Curves, Device, Formula, Result, Solver};
 use popfit_argmin::Problems;
 
 use super::workload::Answers;
@@ -108,7 +108,6 @@ impl Gauss {
     ) -> Result<Answers> {
         let fitter = fitter(device.clone())?.solver(solver).polish(polish);
         let mut answers = Answers::default();
-        let mut columns = CurveColumns::default();
         let cut = if count == self.len() {
             Vec::new()
         } else {
@@ -116,7 +115,7 @@ impl Gauss {
         };
         for part in if cut.is_empty() { &self.parts } else { &cut } {
             if matches!(solver, Solver::LevenbergMarquardt(_)) && !polish {
-                fitter.fit_columns_into(part, &mut columns)?;
+                let columns = fitter.fit_columns(part)?;
                 answers.evaluations += columns
                     .rounds
                     .iter()

@@ -143,5 +143,5 @@ pub fn peer(workload: &Workload, peer: Peer, pool: &ThreadPool, budget: Duration
 
 /// Returns the error that a thread of the benchmark panicked.
 fn panicked() -> Error {
-    Error::Usage("a thread of the benchmark panicked".into())
+    Error::Internal("a thread of the benchmark panicked".into())
 }

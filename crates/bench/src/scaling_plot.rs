@@ -1,6 +1,6 @@
 //! Cost by axis: four panels, with a line for each device, as SVG.
 
-use popfit::report::picture::{CostPanel, draw_costs};
+use popfit::low_level::report::picture::{CostPanel, draw_costs};
 use popfit::{OutputFile, Result};
 
 use super::scaling::{Axis, Point};

@@ -112,7 +112,7 @@ fn print_arms(model: &SpectralModel) {
         } else {
             ""
         };
-        let activation = format!("{}{assumed}", emulator.activation().name());
+        let activation = format!("{}{assumed}", emulator.activation());
         let ends = [end(wavelength.first()), end(wavelength.last())];
         rows.push(
             [

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use popfit::report::picture;
+use popfit::low_level::report::picture;
 use popfit::{ExposureVelocities, FitTable, OutputFile, RowView};
 
 use super::Failure;

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use popfit::demo_data;
-use popfit::report::{About, Collector, ReportFile, picture};
+use popfit::low_level::FlagCounts;
+use popfit::low_level::report::{About, Collector, ReportFile, picture};
 use popfit::spectra::open_reader;
 use popfit::{
-    Control, Device, Error, FitRow, FitTable, FlagCounts, Metadata, ModelFile, OutputFile, Result,
-    Schema, Spectra, SpectralFitter, Summary, TableWriter, WriteOptions,
+    Device, Error, FitRow, FitTable, Metadata, ModelFile, OutputFile, Result, Schema, Spectra,
+    SpectralFitter, Summary, TableWriter, WriteOptions,
 };
 
 use super::Failure;
@@ -72,7 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let begin = Instant::now();
     let mut table = fitter.table();
     let summary = fitter
-        .fit_stream(source.as_mut(), &mut table, &Control::default())
+        .fit_stream(source.as_mut(), &mut table)
         .map_err(Failure::running)?;
     let time = begin.elapsed();
     print_comparison(&table, &truth);

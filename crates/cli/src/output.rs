@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use popfit::low_level::Journal;
 use popfit::spectra::Ids;
 use popfit::{
-    DeviceRows, Error, FitRow, Journal, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter,
+    DeviceRows, Error, FitRow, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter,
     TableWriter, WriteOptions,
 };
 

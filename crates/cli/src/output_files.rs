@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use popfit::{Error, Journal, Result, RvTabWriter};
+use popfit::low_level::Journal;
+use popfit::{Error, Result, RvTabWriter};
 
 use super::fit_files::OptionNames;
 use super::output::Format;

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use popfit::{DeviceCalls, DeviceProfile, Error, OutputFile, Profile, Result};
+use popfit::low_level::solver::profile::DeviceCalls;
+use popfit::low_level::{DeviceProfile, Profile};
+use popfit::{Error, OutputFile, Result};
 
 use super::rows::{aligned, cells, short};
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use popfit::low_level::printable;
-use popfit::report::{About, Collector, MOST_REQUESTED, ReportFile, fitter_of_table};
+use popfit::low_level::report::{About, Collector, MOST_REQUESTED, ReportFile, fitter_of_table};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{Error, SpectralFitter, TableReader, WriteOptions};
 

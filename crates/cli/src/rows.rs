@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use popfit::report::Collector;
-use popfit::{FitRow, FlagCounts, Result, Sink, Spectra, Status};
+use popfit::low_level::FlagCounts;
+use popfit::low_level::report::Collector;
+use popfit::{FitRow, Result, Sink, Spectra, Status};
 
 use super::fit_files::StatusCount;
 use super::stdout::line;

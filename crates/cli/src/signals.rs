@@ -51,7 +51,7 @@ pub fn cancel(control: &Control) -> Result<Handlers, Error> {
         .into_iter()
         .filter(|signal| owns_process || *signal == SIGINT)
     {
-        let fault = |error| Error::Usage(format!("signal {signal} cannot be caught: {error}"));
+        let fault = |error| Error::System(format!("signal {signal} cannot be caught: {error}"));
         handlers.0.push(
             register_conditional_shutdown(signal, KILLED, control.cancel.clone()).map_err(fault)?,
         );

@@ -6,7 +6,7 @@ use numpy::{
     Element, PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods,
 };
 use popfit::Values;
-use popfit::spectra::{ArrayValues, NamedArray};
+use popfit::low_level::{ArrayValues, NamedArray};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 

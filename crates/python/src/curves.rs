@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use numpy::PyReadonlyArray1;
 use popfit::{
-    Control, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Flags, LevenbergMarquardt,
+    CurveFitter, CurveModel, Curves, Device, Error, Estimator, Flags, LevenbergMarquardt,
     NelderMead, Status, Values,
 };
 use pyo3::prelude::*;
@@ -226,8 +226,8 @@ struct Results {
 
 impl Results {
     /// Fits curves.
-    fn fit(fitter: &CurveFitter, curves: &Curves<'_>, control: &Control) -> Result<Results, Error> {
-        let mut columns = fitter.fit_columns_with(curves, control)?;
+    fn fit(fitter: &CurveFitter, curves: &Curves<'_>) -> Result<Results, Error> {
+        let mut columns = fitter.fit_columns(curves)?;
         let messages = (0..columns.len())
             .filter_map(|k| Some((k, columns.message(k)?.to_owned())))
             .collect();
@@ -326,7 +326,8 @@ pub fn fit_curves<'py>(
     watch.is_short =
         settings.device == "cpu" && model.is_quick(held.numbers(py, "y")?.map_or(0, |y| y.len()));
     let Outcome { result, stopped } = run(py, watch, |control| {
-        Results::fit(&settings.fitter(&model.model)?.exact(exact), &lent, control)
+        let fitter = settings.fitter(&model.model)?.exact(exact);
+        Results::fit(&fitter.control(control.clone()), &lent)
     })?;
     let answer = result
         .mark_stopped()
@@ -437,9 +438,9 @@ pub fn curve_intervals<'py>(
     let (names, sigmas) = wanted;
     let parameters: Vec<&str> = names.iter().map(String::as_str).collect();
     let intervals = run_or_raise(py, watch, |control| {
-        let fitter = settings.fitter(&model.model)?;
-        let fits = fitter.fit_with(&lent, control)?;
-        fitter.confidence_intervals_with(&lent, &fits, &parameters, &sigmas, control)
+        let fitter = settings.fitter(&model.model)?.control(control.clone());
+        let fits = fitter.fit(&lent)?;
+        fitter.confidence_intervals(&lent, &fits, &parameters, &sigmas)
     })?;
     let count = intervals.len();
     let limits = intervals

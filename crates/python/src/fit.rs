@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use popfit::low_level::FlagCounts;
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
-use popfit::{Control, Error, FitTable, FlagCounts, Metadata, Spectra, SpectralFitter};
+use popfit::{Control, Error, FitTable, Metadata, Spectra, SpectralFitter};
 use popfit_cli::{BuiltModel, Event, FailedFile, FitFiles, FitSettings};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -131,14 +132,16 @@ pub fn fit<'py>(
         stopped,
     } = if let Ok(paths) = source.extract::<Vec<PathBuf>>() {
         run(py, watch, |control| {
-            fit_paths(&settings.fitter(model)?, model, &paths, &selection, control)
+            let fitter = settings.fitter(model)?.control(control.clone());
+            fit_paths(&fitter, model, &paths, &selection, control)
         })?
     } else {
         let source = Source::hold(&source)?;
         let (lent, unread) = source.lend(py, model.model.widening())?;
         array_notes = unread;
         run(py, watch, |control| {
-            fit_spectra(&settings.fitter(model)?, model, lent.get(), control)
+            let fitter = settings.fitter(model)?.control(control.clone());
+            fit_spectra(&fitter, model, lent.get(), control)
         })?
     };
     let Fitted {
@@ -179,7 +182,7 @@ fn fit_paths(
     ));
     notes.extend(of_kind("warning", fitter.pixel_notes(&files)));
     let mut table = fitter.table();
-    let summary = fitter.fit_stream(&mut reader, &mut table, control)?;
+    let summary = fitter.fit_stream(&mut reader, &mut table)?;
     notes.extend(of_kind("warning", summary.failures));
     Fitted::new(fitter, model, table, notes, control)
 }
@@ -197,7 +200,7 @@ fn fit_spectra(
     let mut notes: Vec<Note> = of_kind("note", fitter.model().assumptions()).collect();
     notes.extend(of_kind("warning", fitter.notes(spectra)));
     notes.extend(of_kind("warning", fitter.pixel_notes([spectra])));
-    let table = fitter.fit_with(spectra, control)?;
+    let table = fitter.fit(spectra)?;
     Fitted::new(fitter, model, table, notes, control)
 }
 

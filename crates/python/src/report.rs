@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use popfit::report::{About, Collector, ReportFile};
+use popfit::low_level::report::{About, Collector, ReportFile};
 use popfit::{Device, SpectralFitter, WriteOptions};
 use pyo3::prelude::*;
 

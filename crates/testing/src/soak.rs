@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::demo_file as data;
 use crate::memory::read_process_memory;
 use popfit::spectra::{SpectraReader, open_reader};
-use popfit::{Control, Device, FitRow, ModelFile, Result, Sink, Spectra, SpectralFitter, Status};
+use popfit::{Device, FitRow, ModelFile, Result, Sink, Spectra, SpectralFitter, Status};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(10);
@@ -216,7 +216,7 @@ pub fn soak(device: Device, time: Duration) -> Result<Vec<String>> {
         faults: Vec::new(),
     };
     println!("{}", fitter.device_name());
-    let summary = fitter.fit_stream(&mut source, &mut watch, &Control::default());
+    let summary = fitter.fit_stream(&mut source, &mut watch);
     // what cannot be removed harms nobody
     let _ = std::fs::remove_file(&torn);
     let summary = summary?;

@@ -497,7 +497,7 @@ impl<R: Real> Population for CpuPopulation<R> {
                         .get(slot * lanes)
                         .and_then(|index| self.members.get(*index))
                         .and_then(|member| self.outcome_of(slot, member))
-                        .ok_or_else(|| Error::Usage(format!("nobody is in slot {slot}")))
+                        .ok_or_else(|| Error::Internal(format!("nobody is in slot {slot}")))
                 })
                 .collect();
             let bytes = outcomes

@@ -6,8 +6,10 @@ use crate::curves::input::dominance::is_beyond_floats;
 use crate::curves::input::no_counts::may_all_be_zero;
 use crate::curves::input::sizes::{has_squares, rounding};
 use crate::curves::input::units;
+use crate::error::{Error, Result};
 use crate::recording::Limits;
 use crate::solver::Estimator;
+use crate::suggest::hint;
 use crate::values::Values;
 
 /// Cause of a bad input in which a point that outweighs all others has a sigma below the rounding of its y.
@@ -23,6 +25,74 @@ pub(crate) enum GridKind {
     Own,
 }
 
+/// Starts of curves: numbers (curves, parameters) or (parameters), or one row for all curves whose numbers have the
+/// names of their parameters.
+///
+/// ```
+/// use popfit::{CurveFitter, Curves, Device, Formula};
+///
+/// let curves = Curves::on_common_grid([0.0, 1.0, 2.0], [3.0, 1.5, 0.75], [("k", 0.5), ("a", 1.0)]);
+/// let fits = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu()).fit(&curves)?;
+/// assert_eq!(fits[0].start, [1.0, 0.5]);
+/// # Ok::<(), popfit::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Starts<'a> {
+    pub(crate) values: Values<'a>,
+    /// Names of the numbers; `None` in the order of the parameters.
+    pub(crate) names: Option<Vec<String>>,
+}
+
+impl<'a, V: Into<Values<'a>>> From<V> for Starts<'a> {
+    fn from(values: V) -> Starts<'a> {
+        Starts {
+            values: values.into(),
+            names: None,
+        }
+    }
+}
+
+impl From<&[(&str, f64)]> for Starts<'_> {
+    fn from(named: &[(&str, f64)]) -> Self {
+        Starts {
+            values: named.iter().map(|(_, start)| *start).collect(),
+            names: Some(named.iter().map(|(name, _)| (*name).into()).collect()),
+        }
+    }
+}
+
+impl<const N: usize> From<[(&str, f64); N]> for Starts<'_> {
+    fn from(named: [(&str, f64); N]) -> Self {
+        named[..].into()
+    }
+}
+
+impl<'a> Starts<'a> {
+    /// Returns the starts in the order of `parameters`.
+    ///
+    /// # Errors
+    /// Returns [`Error::InvalidArgument`] with the name of a parameter that is unknown, given twice or missing.
+    pub(crate) fn ordered(self, parameters: &[String]) -> Result<Values<'a>> {
+        let Some(names) = self.names else {
+            return Ok(self.values);
+        };
+        let fault = |message: String| Error::invalid("starts", format!("starts: {message}"));
+        if let Some(name) = names.iter().find(|name| !parameters.contains(name)) {
+            let hint = hint(name, parameters.iter().map(String::as_str));
+            return Err(fault(format!("there is no parameter `{name}`{hint}")));
+        }
+        let start_of = |parameter: &String| {
+            let mut places = (0..names.len()).filter(|k| names[*k] == *parameter);
+            match (places.next(), places.next()) {
+                (Some(k), None) => Ok(self.values.at(k)),
+                (None, _) => Err(fault(format!("`{parameter}` has none"))),
+                _ => Err(fault(format!("`{parameter}` has two"))),
+            }
+        };
+        parameters.iter().map(start_of).collect()
+    }
+}
+
 /// Curves with the same number of points, each with its start: the input of a [`CurveFitter`](crate::CurveFitter).
 ///
 /// All arrays are row by row, and may be given or lent, in f64 or in f32 ([`Values`]): `vec![…]`, `&vec` and
@@ -33,7 +103,7 @@ pub struct Curves<'a> {
     pub(crate) grid: GridKind,
     pub(crate) x: Values<'a>,
     pub(crate) y: Values<'a>,
-    pub(crate) starts: Values<'a>,
+    pub(crate) starts: Starts<'a>,
     pub(crate) sigma: Option<Values<'a>>,
     pub(crate) covariance: Option<Values<'a>>,
     pub(crate) mask: Option<Cow<'a, [bool]>>,
@@ -47,11 +117,11 @@ pub struct Curves<'a> {
 
 impl<'a> Curves<'a> {
     /// Makes curves at the same points: `x` (predictors, points), `y` (curves, points), `starts` (curves, parameters)
-    /// or (parameters), row by row.
+    /// or (parameters), row by row, or by name ([`Starts`]).
     pub fn on_common_grid(
         x: impl Into<Values<'a>>,
         y: impl Into<Values<'a>>,
-        starts: impl Into<Values<'a>>,
+        starts: impl Into<Starts<'a>>,
     ) -> Curves<'a> {
         Curves::new(GridKind::Shared, x.into(), y.into(), starts.into())
     }
@@ -61,13 +131,13 @@ impl<'a> Curves<'a> {
     pub fn on_own_grids(
         x: impl Into<Values<'a>>,
         y: impl Into<Values<'a>>,
-        starts: impl Into<Values<'a>>,
+        starts: impl Into<Starts<'a>>,
     ) -> Curves<'a> {
         Curves::new(GridKind::Own, x.into(), y.into(), starts.into())
     }
 
     /// Makes curves without masks, sigmas and bounds.
-    fn new(grid: GridKind, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
+    fn new(grid: GridKind, x: Values<'a>, y: Values<'a>, starts: Starts<'a>) -> Curves<'a> {
         Curves {
             grid,
             x,
@@ -85,9 +155,9 @@ impl<'a> Curves<'a> {
 
     /// Makes problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0.
     /// `starts` (problems, parameters).
-    pub fn residuals(rows: usize, parameters: usize, starts: impl Into<Values<'a>>) -> Curves<'a> {
+    pub fn residuals(rows: usize, parameters: usize, starts: impl Into<Starts<'a>>) -> Curves<'a> {
         let starts = starts.into();
-        let problems = starts.len() / parameters.max(1);
+        let problems = starts.values.len() / parameters.max(1);
         let x: Vec<f64> = (0..rows).map(|row| row as f64).collect();
         Curves::new(
             GridKind::Shared,
@@ -149,13 +219,22 @@ impl<'a> Curves<'a> {
         }
     }
 
+    /// Returns the curves with their starts in the order of `parameters`; fails as [`Starts::ordered`] does.
+    pub(crate) fn order_starts(self, parameters: &[String]) -> Result<Curves<'a>> {
+        let starts = self.starts.ordered(parameters)?.into();
+        Ok(Curves { starts, ..self })
+    }
+
     /// Returns the same curves with all arrays borrowed instead of copied.
     pub(crate) fn view(&self) -> Curves<'_> {
         Curves {
             grid: self.grid,
             x: self.x.view(),
             y: self.y.view(),
-            starts: self.starts.view(),
+            starts: Starts {
+                values: self.starts.values.view(),
+                names: self.starts.names.clone(),
+            },
             sigma: self.sigma.as_ref().map(Values::view),
             covariance: self.covariance.as_ref().map(Values::view),
             mask: self.mask.as_deref().map(Cow::Borrowed),

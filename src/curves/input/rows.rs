@@ -27,7 +27,7 @@ impl<'a> Curves<'a> {
             GridKind::Own => self.points,
         };
         // 1. One row of starts, and a known number of points: y implies the number of curves.
-        if self.starts.len() == parameters
+        if self.starts.values.len() == parameters
             && let Some(points) = known_points.filter(|points| *points > 0)
             && self.y.len().is_multiple_of(points)
             && self.y.len() >= points
@@ -37,10 +37,10 @@ impl<'a> Curves<'a> {
                 .then_some(CurveCounts { curves, points });
         }
         // 2. One row of starts per curve: x implies the number of points.
-        let curves = self.starts.len() / parameters;
+        let curves = self.starts.values.len() / parameters;
         let numbers_per_point = grids_of(curves) * predictors;
         let is_whole = numbers_per_point > 0
-            && self.starts.len().is_multiple_of(parameters)
+            && self.starts.values.len().is_multiple_of(parameters)
             && self.x.len().is_multiple_of(numbers_per_point);
         is_whole.then(|| CurveCounts {
             curves,
@@ -103,7 +103,7 @@ impl<'a> Curves<'a> {
         parameters: usize,
         scratch: &'s mut Vec<f64>,
     ) -> &'s [f64] {
-        rows_in_f64(&self.starts, curves, parameters, scratch)
+        rows_in_f64(&self.starts.values, curves, parameters, scratch)
     }
 
     /// Returns the sigmas of a range of curves, (curves, points), in `scratch` if they are not stored so; `None`

@@ -17,7 +17,7 @@ impl Curves<'_> {
         let mismatch =
             |array: &str, message: String| Err(Error::mismatch(array, message).naming(array));
         // 1. Starts and x imply the numbers of curves and points.
-        let starts = self.starts.len();
+        let starts = self.starts.values.len();
         if !starts.is_multiple_of(parameters.len()) {
             return mismatch(
                 "starts",

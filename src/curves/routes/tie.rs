@@ -95,7 +95,7 @@ impl CurveRun {
                 .collect::<Vec<f64>>()
         };
         let curves = Curves {
-            starts: select_untied_of_rows(&curves.starts).into(),
+            starts: select_untied_of_rows(&curves.starts.values).into(),
             lower: curves
                 .lower
                 .as_ref()

@@ -65,6 +65,7 @@ impl<'a> Spectra<'a> {
     /// `ShapeMismatch`, which names the array; `BadWavelength` for a grid that all spectra share; `Usage` for arrays
     /// that are missing, misspelt, of a wrong type, given twice or at odds with each other, and where errors are to be
     /// widened without a mask that has bits.
+    #[doc(hidden)]
     pub fn from_named_arrays(
         arrays: Vec<NamedArray<'a>>,
         widening: Option<&Widening>,

@@ -27,17 +27,24 @@ pub struct Selection {
     /// it every bit that has a meaning masks its pixel. The signal-to-noise ratio is that of the file's errors.
     pub widen: Option<Widening>,
     /// True to join the spectra of a file that have the same id to one object, whose exposures they are
-    /// ([`JoinedReader`](crate::spectra::JoinedReader)).
+    /// ([`JoinedReader`](crate::low_level::JoinedReader)).
     pub join_exposures: bool,
 }
 
 setters!(Selection {
+    /// Replaces [`target_ids`](#structfield.target_ids).
     target_ids: Vec<i64>, Some;
+    /// Replaces [`objtype`](#structfield.objtype).
     objtype: impl Into<String>, into;
+    /// Replaces [`good_fibres`](#structfield.good_fibres).
     good_fibres: bool;
+    /// Replaces [`min_signal_to_noise`](#structfield.min_signal_to_noise).
     min_signal_to_noise: f64, Some;
+    /// Replaces [`arms`](#structfield.arms).
     arms: Vec<String>, Some;
+    /// Replaces [`widen`](#structfield.widen).
     widen: Widening, Some;
+    /// Replaces [`join_exposures`](#structfield.join_exposures).
     join_exposures: bool;
 });
 

@@ -21,7 +21,7 @@ const SUSPECT_LOW_CHI2: f64 = 0.1;
 ///
 /// ```
 /// # fn example(fitter: popfit::SpectralFitter, rows: &[popfit::FitRow]) {
-/// let mut counts = popfit::FlagCounts::new(&fitter.parameters());
+/// let mut counts = popfit::low_level::FlagCounts::new(&fitter.parameters());
 /// rows.iter().for_each(|row| counts.add(row));
 /// counts.lines().iter().for_each(|line| println!("{line}"));
 /// # }

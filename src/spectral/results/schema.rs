@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use crate::error::{Error, Result};
-use crate::setters::setters;
 use crate::spectral::results::columns::{
     DeclaredField, InvalidCell, Pattern, Presence, ROW_FIELDS, Store,
 };
@@ -18,40 +17,26 @@ pub struct Schema {
     /// Names of the free parameters.
     pub parameters: Vec<String>,
     /// True if the column `id` is text (int64 otherwise). Integer ids are then written as text.
-    pub text_ids: bool,
+    pub(crate) text_ids: bool,
     /// True if there are the columns of the velocity's posterior.
-    pub posterior: bool,
+    pub(crate) posterior: bool,
     /// True if there is a column `NAME_err_released` for each parameter: its standard error with all bounds released.
-    pub released_errors: bool,
+    pub(crate) released_errors: bool,
     /// True if there is the column `downweighted`, because the model has a robust loss.
-    pub downweighted: bool,
+    pub(crate) downweighted: bool,
     /// True if there are the columns `jitter_ARM` and `jitter_err_ARM`, because the model fits the jitter.
-    pub jitter: bool,
+    pub(crate) jitter: bool,
     /// True if there is the column `exposures`, because the model fits exposures together.
-    pub exposures: bool,
+    pub(crate) exposures: bool,
     /// True if there are the columns of the exposures' velocities, because each exposure has its own.
-    pub exposure_velocities: bool,
+    pub(crate) exposure_velocities: bool,
     /// True if there are the columns of clusters, because their spectra share labels.
-    pub shared: bool,
+    pub(crate) shared: bool,
     /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
     pub units: Vec<(String, String)>,
     /// Names of the model's arms, for the columns `continuum_terms_ARM`; empty for one that stands alone.
-    pub arms: Vec<String>,
+    pub(crate) arms: Vec<String>,
 }
-
-setters!(Schema {
-    parameters: Vec<String>;
-    text_ids: bool;
-    posterior: bool;
-    released_errors: bool;
-    downweighted: bool;
-    jitter: bool;
-    exposures: bool;
-    exposure_velocities: bool;
-    shared: bool;
-    units: Vec<(String, String)>;
-    arms: Vec<String>;
-});
 
 /// A column of a table.
 #[derive(Clone, Debug)]
@@ -87,6 +72,14 @@ impl ResultColumn {
 }
 
 impl Schema {
+    /// Makes the schema of a table of these free parameters without optional columns.
+    pub fn new(parameters: Vec<String>) -> Schema {
+        Schema {
+            parameters,
+            ..Schema::default()
+        }
+    }
+
     /// Returns the names of the table's columns, in the order in which they are written.
     ///
     /// # Errors

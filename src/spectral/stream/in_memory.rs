@@ -16,15 +16,15 @@ use crate::threads;
 /// Fits spectra in memory and returns their rows in order. `user_starts` (spectra, parameters) in physical units
 /// replace the first guess. If several batches fail, the error of the first one is returned.
 ///
-/// A caller in a rayon pool of its own uses only that pool, unless `control` asks for threads, and only the first
+/// A caller in a rayon pool of its own uses only that pool, unless its control asks for threads, and only the first
 /// device: the thread itself is then the only worker. It fits all spectra as one batch, because nothing would run
 /// beside the slowest fits of a smaller one.
 pub fn fit_in_memory(
     fitter: &SpectralFitter,
     spectra: &Spectra,
     user_starts: Option<&[f64]>,
-    control: &Control,
 ) -> Result<Vec<FitRow>> {
+    let control = &fitter.control;
     control.scope(|| fit_in_current_pool(fitter, spectra, user_starts, control))?
 }
 

@@ -53,49 +53,6 @@ fn a_fit_has_the_same_bits_in_any_order_and_batch() {
     }
 }
 
-/// Fits write into columns that held the results of other fits.
-#[test]
-fn reused_columns_give_the_bits_of_new_ones() {
-    for device in devices() {
-        let Problem {
-            formula,
-            x,
-            y,
-            starts,
-        } = images(0.5, 300);
-        let counts: Vec<f64> = y.iter().map(|y| y.round().max(0.0)).collect();
-        let y = [y, counts].concat();
-        let starts = starts.repeat(2);
-        let plain = || CurveFitter::new(formula.clone(), device.clone());
-        let fitters = [
-            ("plain", plain()),
-            ("bounds", plain().bounds("s", 0.0, 10.0)),
-            ("a bound", plain().bounds("s", 0.0, 1.02)),
-            ("held", plain().fix("c")),
-            ("a prior", plain().prior("c", 10.0, 0.1)),
-            ("loss", plain().estimator(Estimator::SoftL1(1.0))),
-            ("counts", plain().estimator(Estimator::Poisson)),
-        ];
-        for (label, fitter) in &fitters {
-            let part = |fits: std::ops::Range<usize>| {
-                let y = &y[25 * fits.start..25 * fits.end];
-                let starts = &starts[5 * fits.start..5 * fits.end];
-                Curves::on_common_grid(x.clone(), y.to_vec(), starts.to_vec())
-            };
-            let mut used = fitter.fit_columns(&part(0..300)).unwrap();
-            fitter.fit_columns_into(&part(300..600), &mut used).unwrap();
-            let fresh = fitter.fit_columns(&part(300..600)).unwrap();
-            // The texts also agree where both are NaN.
-            assert_eq!(
-                format!("{used:?}"),
-                format!("{fresh:?}"),
-                "{label} on {}",
-                device.name()
-            );
-        }
-    }
-}
-
 #[test]
 fn bad_curves_in_columns_do_not_make_the_others_fail() {
     let Problem {

@@ -216,7 +216,7 @@ fn a_table_is_read_back_with_texts_that_grow() {
 fn an_empty_table_has_every_column() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.fits");
-    let schema = Schema::default().parameters(vec!["teff".into()]);
+    let schema = Schema::new(vec!["teff".into()]);
     TableWriter::create(&path, &schema, &Metadata::default())
         .unwrap()
         .finish()

@@ -11,7 +11,8 @@ mod spectra;
 mod stored;
 mod written;
 
-use popfit::emulator::{Activation, TemplateGrid, read_wavelength};
+use popfit::emulator::{Activation, read_wavelength};
+use popfit::low_level::TemplateGrid;
 use popfit::spectra::{ArmSpectra, Ids, SpectraReader, Wavelength, open_reader};
 use popfit::{Emulator, Error, Result, Spectra};
 use popfit_testing::fits::open_bytes;

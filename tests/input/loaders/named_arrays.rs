@@ -1,7 +1,8 @@
 //! Named arrays in memory give the spectra, the notes and the errors of the same arrays in an NPZ file.
 
 use popfit::Widening;
-use popfit::spectra::{ArrayValues, ColumnValues, NamedArray, Selection, open_reader_with};
+use popfit::low_level::{ArrayValues, NamedArray};
+use popfit::spectra::{ColumnValues, Selection, open_reader_with};
 
 use super::*;
 

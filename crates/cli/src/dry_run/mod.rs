@@ -8,12 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use popfit::low_level::read_memory_peak;
+use popfit::low_level::{FlagCounts, read_memory_peak};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
-use popfit::{
-    Control, Device, FlagCounts, ModelFile, Schema, Spectra, SpectralFitter, SpectralModel,
-    VelocityScan,
-};
+use popfit::{Device, ModelFile, Schema, Spectra, SpectralFitter, SpectralModel, VelocityScan};
 
 use super::stdout::line;
 use super::{Failure, selection};
@@ -222,7 +219,7 @@ fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result
     let begin = Instant::now();
     let mut table = fitter.table();
     fitter
-        .fit_stream(sample, &mut table, &Control::default())
+        .fit_stream(sample, &mut table)
         .map_err(Failure::running)?;
     let seconds = begin.elapsed().as_secs_f64();
     let (count, converged) = (

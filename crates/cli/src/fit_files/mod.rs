@@ -9,11 +9,13 @@ mod summary;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use popfit::report::{About, Collector, ReportFile};
-use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
+use popfit::low_level::InputFiles;
+use popfit::low_level::Journal;
+use popfit::low_level::report::{About, Collector, ReportFile};
+use popfit::spectra::{FilesReader, SpectraReader};
 use popfit::{
-    Control, Error, ExposureVelocity, FitRow, Journal, Metadata, ModelFile, ModelWriter, Precision,
-    Result, Sink, Spectra, SpectralFitter, Status, Summary, WriteOptions,
+    Control, Error, ExposureVelocity, FitRow, Metadata, ModelFile, ModelWriter, Precision, Result,
+    Sink, Spectra, SpectralFitter, Status, Summary, WriteOptions,
 };
 
 use super::output::{ResultWriter, schema};
@@ -61,7 +63,8 @@ fn fit_into_one_table(mut files: FitFiles, control: &Control) -> Result<FitFiles
     selection::refuse_empty(&files.selection, source.len())?;
     let fitter = files
         .settings_of_layout(file.as_ref(), &model)?
-        .fitter(model, file.as_ref())?;
+        .fitter(model, file.as_ref())?
+        .control(control.clone());
     let spectra = source.files();
     fitter
         .check_spectra(&spectra)
@@ -132,7 +135,7 @@ fn fit_into_one_table(mut files: FitFiles, control: &Control) -> Result<FitFiles
         models: models.as_mut(),
     };
     let mut sink = CountingSink::new(&mut outputs, &fitter.parameters(), collector);
-    let summary = fitter.fit_journaled(&mut source, &mut sink, control, &mut journal);
+    let summary = fitter.fit_journaled(&mut source, &mut sink, &mut journal);
     let CountingSink {
         counts,
         faults,

@@ -96,8 +96,8 @@ pub(super) fn list(plan: &Plan, parts: Vec<usize>) -> Result<Vec<FailedPart>> {
         let _ = std::fs::remove_file(path);
         return Ok(failed);
     }
-    let text =
-        serde_json::to_string_pretty(&failed).map_err(|error| Error::Usage(error.to_string()))?;
+    let text = serde_json::to_string_pretty(&failed)
+        .map_err(|error| Error::Internal(error.to_string()))?;
     // another worker that writes the list now has seen the same failures
     match OutputFile::create(path, true).and_then(|file| file.write(text + "\n")) {
         Ok(()) | Err(Error::OutputLocked { .. }) => Ok(failed),

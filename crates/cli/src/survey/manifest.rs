@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use popfit::low_level::InputFiles;
 use popfit::low_level::read_text;
-use popfit::spectra::{InputFiles, Selection};
+use popfit::spectra::Selection;
 use popfit::{Error, ModelFile, OutputFile, Result, SpectralFitter, SpectralModel};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -301,7 +302,7 @@ impl Manifest {
     /// Returns the manifest as JSON, with a line for each file and for each part.
     fn text(&self) -> Result<String> {
         fn json<T: Serialize>(value: &T) -> Result<String> {
-            serde_json::to_string(value).map_err(|error| Error::Usage(error.to_string()))
+            serde_json::to_string(value).map_err(|error| Error::Internal(error.to_string()))
         }
         fn list<T: Serialize>(values: &[T]) -> Result<String> {
             let lines: Vec<String> = values.iter().map(json).collect::<Result<_>>()?;
@@ -316,7 +317,7 @@ impl Manifest {
         // files and parts are the last fields
         let head = json(&without_lists)?;
         let Some(head) = head.strip_suffix("\"files\":[],\"parts\":[]}") else {
-            return Err(Error::Usage(
+            return Err(Error::Internal(
                 "a manifest does not end with its parts".into(),
             ));
         };

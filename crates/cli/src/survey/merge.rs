@@ -130,11 +130,9 @@ pub fn merge(
         json!({ "table": output.display().to_string(), "parts": parts.len(), "rows": rows });
     let written = OutputFile::create(folder.join(SUCCESS), true)
         .and_then(|file| file.write(format!("{success}\n")));
-    written.map_err(|error| {
-        Error::Usage(format!(
-            "{} is complete, but in the plan's folder: {error}",
-            output.display()
-        ))
+    written.map_err(|error| Error::Write {
+        path: output.into(),
+        message: format!("it is complete, but in the plan's folder: {error}"),
     })?;
     remove_remains(folder);
     Ok(MergeSummary {

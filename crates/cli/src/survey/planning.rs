@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
+use popfit::low_level::InputFiles;
+use popfit::spectra::{FilesReader, SpectraReader};
 use popfit::{Control, Error, Metadata, ModelFile, Result, SpectralModel};
 
 use super::Plan;

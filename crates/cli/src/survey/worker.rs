@@ -4,7 +4,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use popfit::spectra::{FilesReader, InputFiles, Selection};
+use popfit::low_level::InputFiles;
+use popfit::spectra::{FilesReader, Selection};
 use popfit::{Control, Error, Metadata, Result, Schema, SpectralFitter, TableWriter};
 
 use super::Plan;
@@ -164,7 +165,11 @@ impl Worker {
         let schema = Schema::of(&self.fitter, manifest.text_ids);
         let mut table = TableWriter::create_racing(&path, &schema, &metadata)?;
         let mut sink = CountingSink::new(&mut table, &self.fitter.parameters(), None);
-        let summary = self.fitter.fit_stream(&mut source, &mut sink, control)?;
+        let summary = self
+            .fitter
+            .clone()
+            .control(control.clone())
+            .fit_stream(&mut source, &mut sink)?;
         let statuses = sink.counts.list();
         if summary.interrupted > 0 {
             return Err(interrupted());

@@ -1,7 +1,7 @@
 //! The largest page that a run can be expected to make: thousands of rows, every flag, three arms, as many requested
 //! spectra as may be.
 
-use popfit::report::{About, Collector, MOST_REQUESTED, ReportFile};
+use popfit::low_level::report::{About, Collector, MOST_REQUESTED, ReportFile};
 use popfit::spectra::Ids;
 use popfit::{
     Arm, Continuum, Device, Emulator, FitRow, Flags, Spectra, SpectralFitter, SpectralModel,

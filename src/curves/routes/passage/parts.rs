@@ -333,7 +333,10 @@ impl<'a> Gathered<'a> {
         let own_grid = curves.grid == GridKind::Own;
         let (starts, units) = match &self.prepared {
             Some((starts, units)) => (&starts[..], Some(&units[..])),
-            None => (stored_or(&curves.starts, parameters, &self.starts), None),
+            None => (
+                stored_or(&curves.starts.values, parameters, &self.starts),
+                None,
+            ),
         };
         let batch = SmallBatch {
             x: if own_grid {

@@ -188,18 +188,16 @@ mod tests {
         let schema = Schema {
             parameters,
             arms: vec!["b".into()],
+            posterior: true,
+            released_errors: true,
+            downweighted: true,
+            jitter: true,
+            exposures: true,
+            exposure_velocities: true,
+            shared: true,
             ..Schema::default()
         };
-        for column in schema
-            .posterior(true)
-            .released_errors(true)
-            .downweighted(true)
-            .jitter(true)
-            .exposures(true)
-            .exposure_velocities(true)
-            .shared(true)
-            .columns()
-        {
+        for column in schema.columns() {
             let length = column.meaning.len();
             assert!(
                 column.meaning.is_ascii() && (1..=66).contains(&length),

@@ -123,8 +123,8 @@ impl FitTable {
     pub(crate) fn schema(&self) -> Schema {
         let mut schema = self
             .store
-            .schema(self.parameters.clone(), self.arms.clone())
-            .units(self.units.clone());
+            .schema(self.parameters.clone(), self.arms.clone());
+        schema.units.clone_from(&self.units);
         schema.text_ids |= self.is_empty() && self.has_text_ids;
         schema
     }
@@ -329,11 +329,6 @@ impl FitTable {
     /// Returns the codes of [`status`](FitTable::status), as tables write them.
     pub fn status_codes(&self) -> Vec<i32> {
         self.status().iter().map(|status| status.code()).collect()
-    }
-
-    /// Returns the name of each status, or the cause of a bad input.
-    pub fn status_texts(&self) -> &[String] {
-        self.store.status_text.single()
     }
 
     /// Returns the messages about bad inputs and interrupted fits, as [`FitRow::message`] has them.

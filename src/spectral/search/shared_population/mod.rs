@@ -248,7 +248,8 @@ struct PanicGuard<'a>(&'a SharedPopulation);
 impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(&Error::Usage("another worker panicked".into()));
+            self.0
+                .fail(&Error::Internal("another worker panicked".into()));
         }
     }
 }

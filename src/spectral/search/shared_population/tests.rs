@@ -204,7 +204,9 @@ fn fit(device: DeviceChoice, batch: usize, source: &mut dyn SpectraReader) -> (F
     let fitter = SpectralFitter::new(model(), device).batch_size(batch);
     let mut table = fitter.table();
     let summary = fitter
-        .fit_stream(source, &mut table, &Control::default().profile(true))
+        .clone()
+        .control(Control::default().profile(true))
+        .fit_stream(source, &mut table)
         .unwrap();
     (table, summary)
 }
@@ -336,14 +338,8 @@ fn a_cancelled_run_does_not_cancel_the_next_one() {
             let control = Control::default()
                 .cancel(cancel)
                 .progress(move |_, _| flag.store(true, Ordering::Relaxed));
-            let rows = crate::spectral::stream::in_memory::fit_in_memory(
-                &fitter, &spectra, None, &control,
-            )
-            .unwrap();
-            assert!(
-                rows.iter()
-                    .any(|row| row.status == crate::Status::Interrupted)
-            );
+            let table = fitter.clone().control(control).fit(&spectra).unwrap();
+            assert!(table.status().contains(&crate::Status::Interrupted));
             assert_same_rows(&whole, &fitter.fit(&spectra).unwrap());
         }
     }
@@ -360,7 +356,7 @@ fn a_bad_spectrum_does_not_fail_other_workers() {
         .strict(true);
     let mut table = fitter.table();
     let error = fitter
-        .fit_stream(&mut spectra.reader(), &mut table, &Control::default())
+        .fit_stream(&mut spectra.reader(), &mut table)
         .unwrap_err();
     assert!(
         matches!(error, Error::BadSpectrum { row: 70, .. }),

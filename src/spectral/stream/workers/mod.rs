@@ -266,13 +266,12 @@ pub fn run_stream(
     fitter: &SpectralFitter,
     source: &mut dyn SpectraReader,
     sink: &mut dyn Sink,
-    control: &Control,
     journal: Option<&mut Journal>,
 ) -> Result<Summary> {
-    control.scope(|| {
+    fitter.control.scope(|| {
         let pool = threads::pool_to_wait_for()?;
         threads::with_pool(pool, || {
-            run_stream_in_current_pool(fitter, source, sink, control, journal)
+            run_stream_in_current_pool(fitter, source, sink, journal)
         })
     })?
 }
@@ -282,9 +281,9 @@ fn run_stream_in_current_pool(
     fitter: &SpectralFitter,
     source: &mut dyn SpectraReader,
     sink: &mut dyn Sink,
-    control: &Control,
     journal: Option<&mut Journal>,
 ) -> Result<Summary> {
+    let control = &fitter.control;
     // 1. Set up the workers, the reader and the writer. They read one job more than the workers can fit at once.
     let progress = &RunProgress::new(control, source.len());
     let workers = Workers::new(fitter, control);
@@ -385,7 +384,7 @@ fn read_jobs(
 ) -> StageTimes {
     let result = panic::catch_unwind(AssertUnwindSafe(|| reader.read_jobs(permits, events)));
     if let Err(panic) = result {
-        let _ = events.send(StreamEvent::Read(Err(Error::Usage(
+        let _ = events.send(StreamEvent::Read(Err(Error::Internal(
             "the reader panicked".into(),
         ))));
         panic::resume_unwind(panic);
@@ -415,7 +414,10 @@ fn fit_jobs(
         let (rows, panic) = match result {
             Ok(rows) => (rows, None),
             // The writer would wait for these rows for ever.
-            Err(panic) => (Err(Error::Usage("a worker panicked".into())), Some(panic)),
+            Err(panic) => (
+                Err(Error::Internal("a worker panicked".into())),
+                Some(panic),
+            ),
         };
         let has_failed = rows.is_err();
         job.rows = rows;

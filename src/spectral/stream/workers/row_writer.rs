@@ -117,7 +117,7 @@ impl RowWriter<'_> {
             // 3. Wait for the reader or a worker.
             match events
                 .recv()
-                .map_err(|_| Error::Usage("no worker is left".into()))?
+                .map_err(|_| Error::Internal("no worker is left".into()))?
             {
                 StreamEvent::Read(Err(error)) => {
                     read_error = Some(error);

@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
+use popfit::low_level::InputFiles;
+use popfit::spectra::{FilesReader, SpectraReader};
 use popfit::{Error, Result, Spectra};
 
 use super::outputs::FileOutputs;

@@ -210,7 +210,11 @@ fn fit_inputs(
         let mut source = InputsReader::new(run, first, group.clone());
         let mut sink = SplitSink::new(run, tally);
         let control = control_of_stream(run, control, begin);
-        let done = run.fitter.fit_stream(&mut source, &mut sink, &control);
+        let done = run
+            .fitter
+            .clone()
+            .control(control)
+            .fit_stream(&mut source, &mut sink);
         let done = done.and_then(|summary| sink.finish().map(|()| summary));
         if done.is_err() {
             sink.discard();

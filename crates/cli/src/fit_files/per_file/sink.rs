@@ -1,6 +1,7 @@
 //! Sink that gives the rows of each input to the outputs of that input.
 
-use popfit::{FitRow, FlagCounts, Result, Sink, Spectra, Status};
+use popfit::low_level::FlagCounts;
+use popfit::{FitRow, Result, Sink, Spectra, Status};
 
 use super::inputs::Phase;
 use super::run::FileRun;

@@ -1,0 +1,66 @@
+//! Runs from files to a table, which can be resumed.
+
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::io::output::WriteOptions;
+use crate::spectra::{FilesReader, InputFiles, Selection};
+use crate::spectral::{Journal, Schema, SpectralFitter, Summary};
+use crate::table::TableWriter;
+
+impl SpectralFitter {
+    /// Fits the selected spectra of `files`, and writes their table to `output`, as Parquet, FITS or CSV by its
+    /// extension. `options` are [`WriteOptions`] or a [`Metadata`](crate::Metadata), such as
+    /// `Metadata::of(&fitter).model(text)` with the text of the model file.
+    ///
+    /// Fitted rows are kept in a journal beside `output` until the table is whole. If the run is killed, fails or is
+    /// stopped by [`control`](SpectralFitter::control), the same call resumes it, to the bytes of an uninterrupted run.
+    /// After a stop the table has rows with [`Status::Interrupted`](crate::Status::Interrupted).
+    ///
+    /// # Errors
+    /// Returns the errors of [`fit_stream`](SpectralFitter::fit_stream), [`FilesReader::open`] and
+    /// [`TableWriter::create`]; [`Error::Journal`] if another run to the same output is to be resumed;
+    /// [`Error::InputChanged`] if a file was written to meanwhile; [`Error::Interrupted`] if the run was stopped before
+    /// its first fit.
+    pub fn fit_files(
+        &self,
+        files: &[impl AsRef<Path>],
+        selection: &Selection,
+        output: impl AsRef<Path>,
+        options: impl Into<WriteOptions>,
+    ) -> Result<Summary> {
+        let output = output.as_ref();
+        let mut options = options.into();
+        // 1. Open the files, and hash their contents.
+        let selection = self.model().complete_selection(selection.clone());
+        let mut inputs = InputFiles::new(files);
+        let mut reader = FilesReader::open(files, &selection)?;
+        self.check_spectra(&reader.files())?;
+        if !inputs.read(&self.control.cancel)? {
+            return Err(Error::Interrupted {
+                path: output.into(),
+                kept: false,
+            });
+        }
+        // 2. Open the journal, which knows a table that this run has written itself, and begin the table.
+        let key = self.resume_key(&options.metadata.model, &selection, &inputs);
+        let mut journal = Journal::open(output, &key, true)?;
+        let outputs = [output.to_path_buf()];
+        journal.claim_outputs(&outputs, options.overwrite)?;
+        options.overwrite |= output.exists();
+        let schema = Schema::of(self, reader.text_ids());
+        let mut table = TableWriter::create(output, &schema, options)?;
+        // 3. Fit. The journal learns of the table before it has its name.
+        let summary = self.fit_journaled(&mut reader, &mut table, &mut journal)?;
+        inputs.check()?;
+        table.made_by(&summary.by_rows);
+        table.finish_journaled(&mut journal)?;
+        journal.record_outputs(&outputs)?;
+        if summary.interrupted > 0 {
+            journal.leave();
+        } else {
+            journal.remove()?;
+        }
+        Ok(summary)
+    }
+}
