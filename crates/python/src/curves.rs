@@ -439,8 +439,9 @@ pub fn curve_intervals<'py>(
     let parameters: Vec<&str> = names.iter().map(String::as_str).collect();
     let intervals = run_or_raise(py, watch, |control| {
         let fitter = settings.fitter(&model.model)?.control(control.clone());
-        let fits = fitter.fit(&lent)?;
-        fitter.confidence_intervals(&lent, &fits, &parameters, &sigmas)
+        // The starts are the ends of earlier fits, so that these fits end at once.
+        let resumed_fits = fitter.fit(&lent)?;
+        fitter.confidence_intervals(&lent, &resumed_fits, &parameters, &sigmas)
     })?;
     let count = intervals.len();
     let limits = intervals

@@ -60,7 +60,7 @@ impl SharedModel {
             .map(|(arm, emulator)| (arm.clone(), emulator.get().emulator.clone()))
             .collect();
         let path = folder.join("model.toml");
-        let place = path.display().to_string();
+        let model_path = path.display().to_string();
         run_or_raise(py, Watch::default(), move |_| {
             let build = || {
                 let mut file = ModelFile::from_text(path, text)?;
@@ -77,7 +77,7 @@ impl SharedModel {
                     fitter: OnceLock::new(),
                 })
             };
-            build().map_err(|error| without_file(error, &place, has_lines))
+            build().map_err(|error| without_file(error, &model_path, has_lines))
         })
     }
 
@@ -330,11 +330,11 @@ impl SharedModel {
 
 /// Returns an error of a model's text without the file that there is none of, and without lines unless they are the
 /// user's.
-fn without_file(error: Error, place: &str, has_lines: bool) -> Error {
+fn without_file(error: Error, model_path: &str, has_lines: bool) -> Error {
     let plain = |text: String| {
         let text = text
-            .replace(&format!("{place}, line "), "line ")
-            .replace(&format!("{place}: "), "");
+            .replace(&format!("{model_path}, line "), "line ")
+            .replace(&format!("{model_path}: "), "");
         let number = text.strip_prefix("line ").filter(|_| !has_lines);
         number
             .and_then(|rest| rest.split_once(": "))
