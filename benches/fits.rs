@@ -14,8 +14,8 @@ use std::time::Instant;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use popfit::spectra::open_reader;
 use popfit::{
-    Continuum, Control, Device, Emulator, Interpolation, LevenbergMarquardt, Schema,
-    SpectralFitter, SpectralModel, TableWriter, WriteOptions,
+    Continuum, Device, Emulator, Interpolation, LevenbergMarquardt, Schema, SpectralFitter,
+    SpectralModel, TableWriter, WriteOptions,
 };
 use popfit_testing::noisy::noisy_templates;
 
