@@ -74,8 +74,8 @@ fn control_group_limit() -> Option<u64> {
     }
 }
 
-/// Returns the largest size of this process's resident set in bytes; `None` if the system does not report it (only Linux
-/// does).
+/// Returns the largest size of this process's resident set in bytes; `None` where the system does not report it (only
+/// Linux does).
 pub fn read_memory_peak() -> Option<u64> {
     read_status("VmHWM:")
 }
