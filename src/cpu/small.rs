@@ -61,7 +61,13 @@ impl CpuSmallFitter {
                     sums: sums.as_ref(),
                     is_stopped,
                 };
-                return fit_part(problem, functions, &self.single_pool, batch, columns);
+                return fit_part_in_precision(
+                    problem,
+                    functions,
+                    &self.single_pool,
+                    batch,
+                    columns,
+                );
             }
             SmallModel::Double(rows, sums) => (RowSource::Lanes(rows), sums.as_ref()),
             SmallModel::Function { rows, .. } => (RowSource::Function(rows), None),
@@ -71,7 +77,8 @@ impl CpuSmallFitter {
             sums,
             is_stopped,
         };
-        let mut fit = || fit_part(problem, functions, &self.double_pool, batch, columns);
+        let mut fit =
+            || fit_part_in_precision(problem, functions, &self.double_pool, batch, columns);
         match rows {
             RowSource::Lanes(_) => fit(),
             RowSource::Function(function) => (function.during)(&mut fit),
@@ -89,7 +96,7 @@ impl SmallFitter for CpuSmallFitter {
             parts.lend(part, &mut |batch, columns| {
                 self.fit_part(batch, columns, &is_stopped)
             });
-            parts.end(part)
+            parts.finish_part(part)
         };
         threads::in_pool(|| {
             (0..parts.count())
@@ -109,7 +116,7 @@ struct FitFunctions<'a, R> {
 
 /// Makes all waiting fits of a part in precision R.
 #[inline(never)] // one copy per precision
-fn fit_part<R: Real>(
+fn fit_part_in_precision<R: Real>(
     problem: &SmallProblem,
     FitFunctions {
         rows,

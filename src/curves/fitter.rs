@@ -274,7 +274,7 @@ impl CurveFitter {
     /// # Errors
     /// [`Error::InvalidSettings`](crate::Error::InvalidSettings) lists every fault.
     pub fn validate(&self) -> Result<()> {
-        self.checked().map(drop)
+        self.make_run().map(drop)
     }
 
     /// Fits all curves and returns one result per curve, in their order. Where the data and a formula at its start
@@ -293,8 +293,8 @@ impl CurveFitter {
     /// such as [`Error::DeviceLost`](crate::Error::DeviceLost).
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
         self.control.scope(|| {
-            self.checked()?
-                .fit(&self.ordered(curves)?, &self.watch(curves))
+            self.make_run()?
+                .fit_from_all_starts(&self.ordered(curves)?, &self.watch(curves))
         })?
     }
 
@@ -332,7 +332,7 @@ impl CurveFitter {
     pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();
         self.control.scope(|| {
-            self.checked()?
+            self.make_run()?
                 .fit_columns(&self.ordered(curves)?, &mut columns, &self.watch(curves))
         })??;
         Ok(columns)
@@ -359,7 +359,7 @@ impl CurveFitter {
         // One start is enough, because the fits are at their minima.
         let from_one_start = self.clone().starts(1);
         self.control.scope(|| {
-            from_one_start.checked()?.confidence_intervals(
+            from_one_start.make_run()?.confidence_intervals(
                 curves,
                 fits,
                 parameters,
@@ -397,6 +397,6 @@ impl CurveFitter {
     /// [`Error::Model`](crate::Error::Model) if the model has no derivatives of its own or fails at these points, the
     /// errors of a fit for its settings, and those of the device.
     pub fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
-        self.checked()?.check_jacobian(x, parameters)
+        self.make_run()?.check_jacobian(x, parameters)
     }
 }

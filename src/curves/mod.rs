@@ -1,5 +1,5 @@
 //! Many similar small problems of one model: the general optimiser. `routes/engine.rs` has the way of curves through a
-//! run, `routes/passage/mod.rs` that of small fits, and `routes/passes/mod.rs` that of populations.
+//! run, `routes/small_fits/mod.rs` that of small fits, and `routes/populations/mod.rs` that of populations.
 //!
 //! Fits step in parameters divided by the power of two nearest their starts, so that scaling rounds nothing
 //! (`input/units.rs`). The damping has a floor relative to the largest diagonal element, and steps have a largest

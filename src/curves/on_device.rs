@@ -49,7 +49,7 @@ impl CurveFitter {
     /// # Errors
     /// The errors of [`fit`](Self::fit) for settings and arrays.
     pub fn upload<'a>(&self, curves: Curves<'a>) -> Result<CurvesOnDevice<'a>> {
-        let run = self.checked()?;
+        let run = self.make_run()?;
         let curves = curves.order_starts(self.model.parameters())?;
         let uploaded = ignore_device_failure(run.upload(&curves))?;
         Ok(CurvesOnDevice {
@@ -66,7 +66,8 @@ impl<'a> CurvesOnDevice<'a> {
         self.uploaded.is_some()
     }
 
-    /// Replaces the starts of the curves, (curves, parameters) or (parameters), or by name. Of their data nothing is sent again.
+    /// Replaces the starts of the curves, (curves, parameters) or (parameters), or by name. Of their data nothing is
+    /// sent again.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many starts as curves, which keep

@@ -227,7 +227,7 @@ impl NullRows {
             unpacked = packing.unpack(&self.results, columns)
         });
         unpacked.map_err(|_| nothing_error("to unpack"))?;
-        parts.end(part)
+        parts.finish_part(part)
     }
 }
 

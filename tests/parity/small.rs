@@ -50,7 +50,7 @@ struct Fits {
 struct Part<'a> {
     batch: SmallBatch<'a>,
     fits: Fits,
-    promises: Vec<f64>,
+    predicted_reductions: Vec<f64>,
     rounds: Vec<u16>,
     /// Number of times that it has begun.
     begun: usize,
@@ -75,7 +75,7 @@ impl<'a> Parts<'a> {
                     status: vec![WAITING; count],
                     correlations: vec![f64::NAN; 9 * count],
                 },
-                promises: vec![f64::NAN; count],
+                predicted_reductions: vec![f64::NAN; count],
                 rounds: vec![0; count],
                 begun: 0,
                 ended: 0,
@@ -104,7 +104,7 @@ impl SmallParts for Parts<'_> {
         let Part {
             batch,
             fits,
-            promises,
+            predicted_reductions,
             rounds,
             begun,
             ended,
@@ -125,14 +125,14 @@ impl SmallParts for Parts<'_> {
                 variances,
                 correlations,
                 chi2,
-                promises,
+                predicted_reductions,
                 status,
                 rounds,
             },
         );
     }
 
-    fn end(&self, part: usize) -> popfit::Result<()> {
+    fn finish_part(&self, part: usize) -> popfit::Result<()> {
         self.0[part].lock().unwrap().ended += 1;
         Ok(())
     }

@@ -165,7 +165,7 @@ impl<R: Real> FitBlock<R> {
         let may_be_spent = source.problem.budget < settings.max_rounds.saturating_mul(2);
         for &LaneSeat { lane: l, fit: k } in seats {
             let l = l % LANES;
-            let reduction_before = columns.promises[k];
+            let reduction_before = columns.predicted_reductions[k];
             let is_continued = reduction_before > 0.0;
             self.mu.0[l] = R::of(if is_continued {
                 CONTINUED_DAMPING
@@ -262,7 +262,7 @@ pub fn unload_fits<R: Real>(
         let penalty = |prior: &GaussianPrior| residual(prior).powi(2);
         columns.chi2[k] =
             block.sums[0].0[l].to_f64() - problem.priors.iter().map(penalty).sum::<f64>();
-        columns.promises[k] = block.predicted_reduction.0[l].to_f64();
+        columns.predicted_reductions[k] = block.predicted_reduction.0[l].to_f64();
         columns.status[k] = block.status.0[l].to_f64() as i8;
         columns.rounds[k] = columns.rounds[k].saturating_add(block.rounds.0[l].to_f64() as u16);
     }

@@ -6,5 +6,4 @@ pub mod end;
 pub mod factors;
 pub mod plateau;
 pub mod polish;
-pub mod second_start;
 pub mod sums;

@@ -42,18 +42,18 @@ impl SettingFaults<'_> {
 
 impl CurveFitter {
     /// Returns the fitter's settings with one entry per parameter, or [`Error::InvalidSettings`] with every fault.
-    pub(crate) fn checked(&self) -> Result<CurveRun> {
-        self.checked_for(true)
+    pub(crate) fn make_run(&self) -> Result<CurveRun> {
+        self.make_run_for(true)
     }
 
     /// Returns the same settings for an optimiser other than popfit's, so that the solver need not suit the model.
-    pub(crate) fn checked_without_solver(&self) -> Result<CurveRun> {
-        self.checked_for(false)
+    pub(crate) fn make_run_without_solver(&self) -> Result<CurveRun> {
+        self.make_run_for(false)
     }
 
     /// Returns the settings with one entry per parameter, or every fault; only with `own_solver` must the solver suit
     /// the model.
-    fn checked_for(&self, own_solver: bool) -> Result<CurveRun> {
+    fn make_run_for(&self, own_solver: bool) -> Result<CurveRun> {
         let count = self.model.parameters().len();
         let mut faults = SettingFaults {
             names: self.model.parameters(),
@@ -323,7 +323,7 @@ mod tests {
         );
         let name = |model: CurveModel, device: &Device| {
             CurveFitter::new(model, device.clone())
-                .checked()
+                .make_run()
                 .unwrap()
                 .device
                 .name()

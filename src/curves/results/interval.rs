@@ -279,7 +279,7 @@ impl CurveRun {
             let held_curves = curves
                 .pick_curves(&indices, fits.len(), starts)
                 .bounds(lower_bounds, upper_bounds);
-            let probes = self.fit(&held_curves, &watch.of_part())?;
+            let probes = self.fit_from_all_starts(&held_curves, &watch.of_part())?;
             if watch.is_stopped() {
                 // Probes that were interrupted mean nothing.
                 return Ok(());

@@ -98,7 +98,7 @@ impl CurveFitter {
         parameters: &[f64],
         chi2: &[f64],
     ) -> Result<FitStatistics> {
-        let run = self.checked()?;
+        let run = self.make_run()?;
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         if chi2.len() != count {
             return Err(Error::mismatch(

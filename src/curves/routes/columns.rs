@@ -6,8 +6,8 @@ use crate::curves::input::data::{Curve, Curves};
 use crate::curves::results::columns::CurveColumns;
 use crate::curves::results::result::status_message;
 use crate::curves::routes::engine::replaces;
-use crate::curves::routes::passage::Passage;
 use crate::curves::routes::route::CurveRoute;
+use crate::curves::routes::small_fits::{Ending, SmallFitRun};
 use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, CurveRun};
 use crate::error::Result;
@@ -52,7 +52,8 @@ impl CurveRun {
             CurveRoute::Lanes(small)
             | CurveRoute::SmallOnGpu(small)
             | CurveRoute::FunctionInLanes(small) => {
-                Passage::new(self, curves, points, small, false).fit_columns(columns, watch)?;
+                SmallFitRun::new(self, curves, points, small, Ending::AtShareOfErrors)
+                    .fit_columns(columns, watch)?;
                 self.finish_columns(curves, points, columns, watch)
             }
             // Polish would call the model for each curve by itself, and add digits that the caller does not want.
@@ -73,7 +74,7 @@ impl CurveRun {
             self.ties.is_empty() && self.starts == 1 && !self.exact && curves.covariance.is_none();
         match self.route(points) {
             CurveRoute::SmallOnGpu(small) if is_plain => {
-                Passage::new(self, curves, points, small, false).upload(count)
+                SmallFitRun::new(self, curves, points, small, Ending::AtShareOfErrors).upload(count)
             }
             _ => Ok(None),
         }
@@ -91,7 +92,9 @@ impl CurveRun {
         else {
             return Ok(None);
         };
-        if Passage::new(self, curves, points, small, false).restart(count, &mut *uploaded)? {
+        if SmallFitRun::new(self, curves, points, small, Ending::AtShareOfErrors)
+            .restart(count, &mut *uploaded)?
+        {
             return Ok(Some(uploaded));
         }
         // The new upload needs the memory of the old one.
@@ -110,7 +113,8 @@ impl CurveRun {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         columns.reset(count, &self.model, self.covariance);
         if let CurveRoute::SmallOnGpu(small) = self.route(points) {
-            Passage::new(self, curves, points, small, false).read(fitted, columns, watch)?;
+            SmallFitRun::new(self, curves, points, small, Ending::AtShareOfErrors)
+                .read(fitted, columns, watch)?;
         }
         self.finish_columns(curves, points, columns, watch)
     }
@@ -131,14 +135,14 @@ impl CurveRun {
         self.repeat_failed(curves, points, columns, unusual, watch)
     }
 
-    /// Fits curves as [`fit_once`](Self::fit_once) does, and copies the results into columns.
+    /// Fits curves as [`fit_from_one_start`](Self::fit_from_one_start) does, and copies the results into columns.
     fn fit_columns_singly(
         &self,
         curves: &Curves,
         columns: &mut CurveColumns,
         watch: &Watch,
     ) -> Result<()> {
-        let fits = self.fit_once(curves, watch)?;
+        let fits = self.fit_from_one_start(curves, watch)?;
         for (k, fit) in fits.iter().enumerate() {
             columns.write_fit(k, fit);
         }

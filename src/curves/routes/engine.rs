@@ -11,11 +11,11 @@ use crate::curves::input::begin;
 use crate::curves::input::data::{Curve, Curves, GridKind};
 use crate::curves::input::units;
 use crate::curves::results::result::{self, CurveFit};
-use crate::curves::routes::passage::Passage;
-use crate::curves::routes::passes::CurvePasses;
+use crate::curves::routes::populations::CurvePopulations;
 use crate::curves::routes::route::{CurveRoute, SmallFits};
 use crate::curves::routes::run::CurveRun;
 use crate::curves::routes::sink::FitSink;
+use crate::curves::routes::small_fits::{Ending, SmallFitRun};
 use crate::curves::watch::Watch;
 use crate::device::Device;
 use crate::error::Result;
@@ -27,7 +27,11 @@ const CURVES_PER_FINISH: usize = 8192;
 
 impl CurveRun {
     /// Fits all curves on this device, in a single attempt, and returns one result per curve.
-    pub(crate) fn fit_once(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
+    pub(crate) fn fit_from_one_start(
+        &self,
+        curves: &Curves,
+        watch: &Watch,
+    ) -> Result<Vec<CurveFit>> {
         if !self.ties.is_empty() {
             return self.fit_tied(curves, watch);
         }
@@ -35,7 +39,7 @@ impl CurveRun {
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
         if let Some(whitened) = self.whiten_curves(curves)? {
-            let mut fits = whitened.run.fit_once(&whitened.curves, watch)?;
+            let mut fits = whitened.run.fit_from_one_start(&whitened.curves, watch)?;
             whitened
                 .refusals()
                 .for_each(|(k, refusal)| fits[k] = refusal);
@@ -62,15 +66,16 @@ impl CurveRun {
         watch: &Watch,
     ) -> Result<()> {
         // 1. Fit all curves in lanes.
-        let mut ends = CurveColumns::default();
-        ends.reset(total, &self.model, false);
-        Passage::new(self, curves, points, small, true).fit_columns(&mut ends, watch)?;
+        let mut lane_results = CurveColumns::default();
+        lane_results.reset(total, &self.model, false);
+        SmallFitRun::new(self, curves, points, small, Ending::AtTolerance)
+            .fit_columns(&mut lane_results, watch)?;
         // 2. Finish the fits one by one, and collect the curves whose fits have failed.
         let settings = self.settings();
         let mut failed = Vec::new();
         for first in (0..total).step_by(CURVES_PER_FINISH) {
             let range = first..total.min(first + CURVES_PER_FINISH);
-            if watch.is_stopped() && sink.put_interrupted(range.clone(), &ends) {
+            if watch.is_stopped() && sink.put_interrupted(range.clone(), &lane_results) {
                 continue;
             }
             let finished: Vec<_> = threads::in_pool(|| {
@@ -79,7 +84,7 @@ impl CurveRun {
                     .into_par_iter()
                     .map(|k| {
                         let curve = curves.curve(k, points, &settings);
-                        self.finish_in_lane(curve, &ends.outcome(k), watch)
+                        self.finish_lane_fit(curve, &lane_results.outcome(k), watch)
                     })
                     .collect()
             });
@@ -89,16 +94,17 @@ impl CurveRun {
             }
         }
         // 3. Repeat these in populations, and keep the better fit of each.
-        let mut put_if_better = |k: usize, later: CurveFit| match replaces(sink.end(k), &later) {
-            true => sink.put_fit(k, later),
-            false => sink.set_counts(k, later.rounds, later.evaluations),
-        };
+        let mut put_if_better =
+            |k: usize, later: CurveFit| match replaces(sink.status_and_chi2(k), &later) {
+                true => sink.put_fit(k, later),
+                false => sink.set_counts(k, later.rounds, later.evaluations),
+            };
         self.fall_back(curves.grid, points, failed, watch, &mut put_if_better)
     }
 
     /// Turns the outcome of a curve's fit in lanes into its result. Also returns the curve if its fit is to be repeated
     /// because it has failed or ended far from the data.
-    fn finish_in_lane(
+    fn finish_lane_fit(
         &self,
         curve: Result<Curve, String>,
         outcome: &Outcome,
@@ -276,10 +282,10 @@ impl CurveRun {
         }
         // The rounds that each curve has used whose fit is to be repeated.
         let mut failed_after = vec![None; ready.len()];
-        let mut passes = CurvePasses::new(self, grid, points, ready.len())?;
+        let mut populations = CurvePopulations::new(self, grid, points, ready.len())?;
         for (batch, failed_after) in ready
-            .chunks(passes.capacity)
-            .zip(failed_after.chunks_mut(passes.capacity))
+            .chunks(populations.capacity)
+            .zip(failed_after.chunks_mut(populations.capacity))
         {
             if watch.is_stopped() {
                 for curve in batch {
@@ -288,7 +294,7 @@ impl CurveRun {
                 continue;
             }
             // 1. Fit the batch, and begin again where that may help.
-            let outcomes = passes.solve(batch, watch)?;
+            let outcomes = populations.solve(batch, watch)?;
             let mut fits: Vec<CurveFit> = threads::in_pool(|| {
                 batch
                     .par_iter()
@@ -296,7 +302,7 @@ impl CurveRun {
                     .map(|(curve, outcome)| self.finish_fit(curve, outcome))
                     .collect()
             });
-            self.begin_again(&mut passes, batch, &mut fits, watch)?;
+            self.begin_again(&mut populations, batch, &mut fits, watch)?;
             self.repeat_with_other_steps(grid, points, batch, &mut fits, watch)?;
             // 2. Keep the results, except those that the host is to repeat: f64 may find a minimum where f32 does not.
             for ((curve, fit), failed_after) in batch.iter().zip(fits).zip(failed_after) {

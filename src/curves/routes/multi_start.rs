@@ -20,11 +20,17 @@ const MIN_RELATIVE_FALL: f64 = 1e-9;
 
 impl CurveRun {
     /// Fits all curves from each of their starts and returns the best result of each.
-    pub(crate) fn fit(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
-        let mut best_fits = self.retry_on_devices(watch, |run| run.fit_once(curves, watch))?;
+    pub(crate) fn fit_from_all_starts(
+        &self,
+        curves: &Curves,
+        watch: &Watch,
+    ) -> Result<Vec<CurveFit>> {
+        let mut best_fits =
+            self.retry_on_devices(watch, |run| run.fit_from_one_start(curves, watch))?;
         for number in 1..self.starts {
             let drawn = self.with_drawn_starts(curves, number)?;
-            let later_fits = self.retry_on_devices(watch, |run| run.fit_once(&drawn, watch))?;
+            let later_fits =
+                self.retry_on_devices(watch, |run| run.fit_from_one_start(&drawn, watch))?;
             for (best, mut later) in best_fits.iter_mut().zip(later_fits) {
                 let rounds = best.rounds + later.rounds;
                 let evaluations = best.evaluations + later.evaluations;

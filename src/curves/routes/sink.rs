@@ -12,13 +12,13 @@ pub(crate) trait FitSink {
     fn put_fit(&mut self, k: usize, fit: CurveFit);
 
     /// Returns status and χ² of the fit of curve `k`.
-    fn end(&self, k: usize) -> (Status, f64);
+    fn status_and_chi2(&self, k: usize) -> (Status, f64);
 
     /// Sets the linearisations and the evaluations of the fit of curve `k`.
     fn set_counts(&mut self, k: usize, rounds: u32, evaluations: u32);
 
-    /// Takes a range of rows of `ends` as those of interrupted fits; returns `false` if it takes fits alone.
-    fn put_interrupted(&mut self, range: Range<usize>, ends: &CurveColumns) -> bool;
+    /// Takes a range of rows of `lane_results` as those of interrupted fits; returns `false` if it takes fits alone.
+    fn put_interrupted(&mut self, range: Range<usize>, lane_results: &CurveColumns) -> bool;
 }
 
 impl FitSink for Vec<CurveFit> {
@@ -30,7 +30,7 @@ impl FitSink for Vec<CurveFit> {
         }
     }
 
-    fn end(&self, k: usize) -> (Status, f64) {
+    fn status_and_chi2(&self, k: usize) -> (Status, f64) {
         (self[k].status, self[k].chi2)
     }
 
@@ -49,7 +49,7 @@ impl FitSink for CurveColumns {
         CurveColumns::write_fit(self, k, &fit);
     }
 
-    fn end(&self, k: usize) -> (Status, f64) {
+    fn status_and_chi2(&self, k: usize) -> (Status, f64) {
         (self.status[k], self.chi2[k])
     }
 
@@ -58,9 +58,9 @@ impl FitSink for CurveColumns {
         self.evaluations[k] = evaluations;
     }
 
-    fn put_interrupted(&mut self, range: Range<usize>, ends: &CurveColumns) -> bool {
+    fn put_interrupted(&mut self, range: Range<usize>, lane_results: &CurveColumns) -> bool {
         for k in range {
-            self.copy_row(k, ends);
+            self.copy_row(k, lane_results);
             if self.status[k] != Status::BadInput {
                 self.mark_interrupted(k);
             }

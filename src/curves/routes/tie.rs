@@ -33,7 +33,7 @@ impl CurveRun {
         } = self.untie(curves)?;
         let count = self.model.parameters().len();
         let mut fits: Vec<CurveFit> = run
-            .fit_once(&untied_curves, watch)?
+            .fit_from_one_start(&untied_curves, watch)?
             .into_iter()
             .map(|fit| sound::require_finite(add_tied_parameters(fit, &ties, count)))
             .collect();

@@ -287,7 +287,7 @@ impl SmallKernel {
                     self.context
                         .untrusted(format!("what it says of fit {fit} cannot be"))
                 })?;
-                parts.end(part)
+                parts.finish_part(part)
             })
         })
     }

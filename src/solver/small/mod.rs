@@ -190,7 +190,7 @@ pub struct SmallColumns<'a> {
     /// (fits): Σ ((y − model) / sigma)², or the estimator's cost, at the solution, without priors.
     pub chi2: &'a mut [f64],
     /// (fits): reduction that the last step predicted, NaN without a step; on input, that of a fit to be continued.
-    pub promises: &'a mut [f64],
+    pub predicted_reductions: &'a mut [f64],
     /// (fits): [`Status`](super::Status) codes; fits that are not [`WAITING`] are left alone.
     pub status: &'a mut [i8],
     /// (fits): number of linearisations, to which those of this call are added.
@@ -230,7 +230,7 @@ pub trait SmallParts: Sync {
     ///
     /// # Errors
     /// Returns an error if results are wrong.
-    fn end(&self, part: usize) -> Result<()>;
+    fn finish_part(&self, part: usize) -> Result<()>;
 }
 
 /// Fitter of small curves on one device.

@@ -205,7 +205,7 @@ impl Packing {
             variances,
             correlations,
             chi2,
-            promises,
+            predicted_reductions,
             status,
             rounds,
         } = columns;
@@ -257,10 +257,10 @@ impl Packing {
                     return Err(k);
                 }
                 // Where f32 was not precise enough, the first variance is the last predicted reduction.
-                promises[k] = f64::NAN;
+                predicted_reductions[k] = f64::NAN;
                 if code & SURE == 0 {
                     let variances = &mut variances[k * p..(k + 1) * p];
-                    promises[k] = variances[0];
+                    predicted_reductions[k] = variances[0];
                     variances.fill(f64::NAN);
                 }
                 status[k] = status_code;

@@ -1,4 +1,4 @@
-//! The populations of a run, and the passes of its curves through them.
+//! Populations of curves on a device, and the fits that go through them.
 
 mod lanes;
 mod simplices;
@@ -6,7 +6,7 @@ mod simplices;
 use std::sync::Arc;
 
 use self::lanes::LaneSearches;
-use self::simplices::{CurveSearch, SimplexPasses, not_begun};
+use self::simplices::{CurveSearch, SimplexPopulations, not_begun};
 use crate::curves::input::data::{Curve, GridKind};
 use crate::curves::routes::objective::CurveObjective;
 use crate::curves::watch::Watch;
@@ -20,7 +20,7 @@ use crate::solver::{
 };
 
 /// Populations of a run, or the lanes of its formula, in which curves are fitted batch by batch.
-pub(crate) struct CurvePasses<'a> {
+pub(crate) struct CurvePopulations<'a> {
     fitter: &'a CurveRun,
     grid: GridKind,
     points: usize,
@@ -30,12 +30,12 @@ pub(crate) struct CurvePasses<'a> {
     pub capacity: usize,
     objective: CurveObjective,
     linearise: Option<Box<dyn Population>>,
-    simplex: Option<SimplexPasses>,
+    simplex: Option<SimplexPopulations>,
     /// Searches in lanes, which replace the populations where the model is a formula.
     lanes: Option<LaneSearches>,
 }
 
-impl<'a> CurvePasses<'a> {
+impl<'a> CurvePopulations<'a> {
     /// Makes what fits curves of so many points on the device, at most `max_curves` of them at once, by one attempt
     /// each.
     pub fn new(
@@ -43,9 +43,9 @@ impl<'a> CurvePasses<'a> {
         grid: GridKind,
         points: usize,
         max_curves: usize,
-    ) -> Result<CurvePasses<'a>> {
+    ) -> Result<CurvePopulations<'a>> {
         let max_rounds = fitter.rounds_per_attempt();
-        CurvePasses::with_max_rounds(fitter, grid, points, max_curves, max_rounds)
+        CurvePopulations::with_max_rounds(fitter, grid, points, max_curves, max_rounds)
     }
 
     /// Makes the same for attempts of at most `max_rounds` rounds.
@@ -55,7 +55,7 @@ impl<'a> CurvePasses<'a> {
         points: usize,
         max_curves: usize,
         max_rounds: u32,
-    ) -> Result<CurvePasses<'a>> {
+    ) -> Result<CurvePopulations<'a>> {
         let (lm, nelder_mead) = match fitter.solver {
             CurveSolver::Lm(lm) => (Some(LevenbergMarquardt { max_rounds, ..lm }), None),
             CurveSolver::NelderMead(nelder_mead) => (None, Some(nelder_mead)),
@@ -71,7 +71,7 @@ impl<'a> CurvePasses<'a> {
         if let Some(lanes) = nelder_mead
             .and_then(|settings| LaneSearches::new(fitter, grid, points, search_settings(settings)))
         {
-            return Ok(CurvePasses {
+            return Ok(CurvePopulations {
                 fitter,
                 grid,
                 points,
@@ -115,7 +115,7 @@ impl<'a> CurvePasses<'a> {
         let (linearise, simplex) = match (nelder_mead.map(search_settings), evaluate, trials) {
             (Some(settings), Some(evaluate), Some(simplex)) => (
                 None,
-                Some(SimplexPasses {
+                Some(SimplexPopulations {
                     linearise: first,
                     simplex,
                     evaluate,
@@ -124,7 +124,7 @@ impl<'a> CurvePasses<'a> {
             ),
             _ => (Some(first), None),
         };
-        Ok(CurvePasses {
+        Ok(CurvePopulations {
             fitter,
             grid,
             points,
@@ -139,7 +139,7 @@ impl<'a> CurvePasses<'a> {
 
     /// Fits a batch of curves and returns one outcome per curve, with physical parameters. Its parameters are in the
     /// model's own units, and χ² and the other sums are free of the rows' factor. Curves that have fewer linearisations
-    /// left than an attempt may use enter passes of their own.
+    /// left than an attempt may use enter populations of their own.
     pub fn solve(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
         if curves.iter().all(|curve| curve.budget >= self.max_rounds) {
             return self.solve_attempts(curves, watch);
@@ -152,7 +152,7 @@ impl<'a> CurvePasses<'a> {
         for group in order.chunk_by(|a, b| rounds_of(a) == rounds_of(b)) {
             // 2. Fit each group with this number of rounds.
             let group_curves: Vec<Curve> = group.iter().map(|&k| curves[k].clone()).collect();
-            let mut passes = CurvePasses::with_max_rounds(
+            let mut populations = CurvePopulations::with_max_rounds(
                 self.fitter,
                 self.grid,
                 self.points,
@@ -160,10 +160,10 @@ impl<'a> CurvePasses<'a> {
                 rounds_of(&group[0]),
             )?;
             for (indices, batch) in group
-                .chunks(passes.capacity)
-                .zip(group_curves.chunks(passes.capacity))
+                .chunks(populations.capacity)
+                .zip(group_curves.chunks(populations.capacity))
             {
-                let batch_outcomes = passes.solve_attempts(batch, watch)?;
+                let batch_outcomes = populations.solve_attempts(batch, watch)?;
                 for (&k, outcome) in indices.iter().zip(batch_outcomes) {
                     outcomes[k] = outcome;
                 }
@@ -203,9 +203,9 @@ impl<'a> CurvePasses<'a> {
             outcomes = optimise_population(population.as_mut(), &batch, watch)?;
             self.spot_check(curves, &outcomes)?;
         }
-        if let Some(passes) = &mut self.simplex {
+        if let Some(populations) = &mut self.simplex {
             let search = CurveSearch {
-                passes,
+                populations,
                 fitter,
                 objective: &self.objective,
                 curves,
@@ -219,14 +219,14 @@ impl<'a> CurvePasses<'a> {
             }
         }
         // 2. Where the host has no model, the device linearises at the ends of simplices.
-        if let Some(passes) = &mut self.simplex
+        if let Some(populations) = &mut self.simplex
             && fitter.model.needs_gpu()
         {
             batch.starts = outcomes
                 .iter()
                 .flat_map(|outcome| outcome.parameters.clone())
                 .collect();
-            let sums = pollster::block_on(linearise(passes.linearise.as_mut(), &batch))?;
+            let sums = pollster::block_on(linearise(populations.linearise.as_mut(), &batch))?;
             for ((outcome, sums), curve) in outcomes.iter_mut().zip(sums).zip(curves) {
                 if outcome.status.is_some_and(Status::is_success) {
                     fitter.compare_readbacks(curve, outcome, &sums)?;

@@ -39,8 +39,17 @@ const MAX_ONE_SIDED_FINAL_STEP_PER_ERROR: f64 = 0.01;
 /// the fits.
 const FTOL_FACTOR_BEFORE_POLISH: f64 = 1e-10;
 
-/// The passage of curves through small fits in f32 and f64.
-pub(crate) struct Passage<'a> {
+/// Where small fits end.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Ending {
+    /// At the solver's own tolerances, in f64 alone.
+    AtTolerance,
+    /// Where the next step is a small share of the errors.
+    AtShareOfErrors,
+}
+
+/// Small fits of curves, many at once, in f32 and f64.
+pub(crate) struct SmallFitRun<'a> {
     fitter: &'a CurveRun,
     curves: &'a Curves<'a>,
     points: usize,
@@ -52,26 +61,25 @@ pub(crate) struct Passage<'a> {
     settings: LevenbergMarquardt,
     /// Maximum number of rounds in one precision.
     max_rounds: u32,
-    /// True if fits run in f64 alone, to the solver's own tolerances; otherwise they end at a share of their errors.
-    exact: bool,
+    ending: Ending,
 }
 
-impl<'a> Passage<'a> {
-    /// Makes the fitter of small curves, which makes many fits at once: of a formula in f32 (unless `exact`) and then
-    /// in f64, of a function in f64.
+impl<'a> SmallFitRun<'a> {
+    /// Makes the run of small fits: of a formula in f32 (unless they end at the tolerance) and then in f64, of a
+    /// function in f64.
     pub fn new(
         fitter: &'a CurveRun,
         curves: &'a Curves<'a>,
         points: usize,
         small: SmallFits<'a>,
-        exact: bool,
-    ) -> Passage<'a> {
+        ending: Ending,
+    ) -> SmallFitRun<'a> {
         let x = if curves.grid == GridKind::Shared {
             curves.x.to_double()
         } else {
             Cow::default()
         };
-        Passage {
+        SmallFitRun {
             fitter,
             curves,
             points,
@@ -81,7 +89,7 @@ impl<'a> Passage<'a> {
             model: small.model,
             settings: small.settings,
             max_rounds: small.max_rounds,
-            exact,
+            ending,
         }
     }
 
@@ -147,7 +155,9 @@ impl<'a> Passage<'a> {
                 (ftol.max(negligible_reduction), f64::INFINITY)
             }
             Some(ftol) => (ftol, f64::INFINITY),
-            None if self.exact => (self.settings.ftol * self.ftol_factor(), f64::INFINITY),
+            None if (self.ending == Ending::AtTolerance) => {
+                (self.settings.ftol * self.ftol_factor(), f64::INFINITY)
+            }
             None if self.fitter.is_scaled() => (negligible_reduction, f64::INFINITY),
             None => (negligible_reduction, self.points as f64),
         };
@@ -163,7 +173,7 @@ impl<'a> Passage<'a> {
     /// Returns whether fits run in f64 alone: those that are to be polished, and those for which the user's `ftol` is
     /// finer than f32 is known to reach.
     fn is_double(&self) -> bool {
-        self.exact
+        (self.ending == Ending::AtTolerance)
             || self
                 .settings
                 .given_ftol()
@@ -179,7 +189,8 @@ impl<'a> Passage<'a> {
         formula.lane_sums(&self.x.iter().map(|x| R::of(*x)).collect::<Vec<R>>())
     }
 
-    /// Returns the factor, at most 1, on `ftol` in exact fits: a few more rounds cost less here than in the polish.
+    /// Returns the factor, at most 1, on `ftol` of fits that end at it: a few more rounds cost less here than in the
+    /// polish.
     fn ftol_factor(&self) -> f64 {
         let converges_fast = self.fitter.estimator.is_least_squares();
         if self.fitter.polish && converges_fast {
@@ -293,7 +304,7 @@ impl<'a> Passage<'a> {
         columns.rounds.fill(0);
         columns.parameters.copy_from_slice(batch.starts);
         columns.variances.fill(f64::NAN);
-        columns.promises.fill(f64::NAN);
+        columns.predicted_reductions.fill(f64::NAN);
         columns.status.fill(WAITING);
         // 2. Where fits differ in data and starts alone, and as a rule all are good, one look at these is enough. Loops
         //    without an early exit are vectorised.

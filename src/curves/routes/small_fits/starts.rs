@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::Passage;
+use super::SmallFitRun;
 use crate::curves::input::begin;
 use crate::formula::Formula;
 use crate::solver::small::unit;
@@ -12,7 +12,7 @@ use crate::solver::small::unit;
 /// Ratio of the sizes of linear parameters and data above which the start is examined.
 const MAX_START_PER_DATA: f64 = 100.0;
 
-impl Passage<'_> {
+impl SmallFitRun<'_> {
     /// Returns the points where the fits of a range of curves begin, and their units; `None` if all are the `starts`
     /// and their own units. `sizes`: the largest |y| of each fit.
     pub(super) fn prepare_starts(

@@ -1,9 +1,9 @@
 //! Ends of small fits: errors from their variances, and statuses that the Jacobian confirms.
 
-use super::Passage;
 use super::bounds::{bounds_of, count_free};
 use super::covariances::write_correlations;
 use super::parts::ResultRows;
+use super::{Ending, SmallFitRun};
 use crate::curves::ends::polish::MIN_UNDETERMINED_ERROR;
 use crate::curves::input::sizes::{rounding, scale_and_take_roots};
 use crate::curves::results::sound;
@@ -37,7 +37,7 @@ struct Inverse<'a> {
     correlations: Option<&'a mut [f64]>,
 }
 
-impl Passage<'_> {
+impl SmallFitRun<'_> {
     /// Turns the variances of a batch's ended fits into errors, in place, and successes that are not finite or no
     /// minima into failures. `sizes`: the largest |y| of each fit.
     pub(super) fn finish_fits(
@@ -358,7 +358,7 @@ impl Passage<'_> {
             .is_some();
         // `fit` makes the second test itself when it finishes a fit.
         let is_end = !is_saddle
-            && (self.exact
+            && (self.ending == Ending::AtTolerance
                 || problem
                     .predicted_reduction(&linearisation, parameters)
                     .is_none_or(|reduction| reduction <= tolerance));
@@ -393,7 +393,7 @@ pub(super) fn prepare_second_fits(
         .status
         .iter_mut()
         .zip(&*columns.rounds)
-        .zip(&mut *columns.promises)
+        .zip(&mut *columns.predicted_reductions)
         .zip(
             columns
                 .parameters

@@ -13,7 +13,7 @@ use crate::solver::search::{
 use crate::solver::{Batch, Outcome, Population, Status, linearise, optimise};
 
 /// The populations of searches by simplices.
-pub(super) struct SimplexPasses {
+pub(super) struct SimplexPopulations {
     /// Linearisations at starts, and at ends where the host has no model.
     pub linearise: Box<dyn Population>,
     pub simplex: Box<dyn Population>,
@@ -24,7 +24,7 @@ pub(super) struct SimplexPasses {
 
 /// Searches over some curves by the populations of a device.
 pub(super) struct CurveSearch<'a> {
-    pub passes: &'a mut SimplexPasses,
+    pub populations: &'a mut SimplexPopulations,
     pub fitter: &'a CurveRun,
     pub objective: &'a CurveObjective,
     pub curves: &'a [Curve],
@@ -38,7 +38,7 @@ impl CurveSearch<'_> {
     pub fn search_all(mut self) -> Result<Vec<Outcome>> {
         let batch = self.batch;
         let stop_flag = self.watch.stop_flag();
-        let settings = self.passes.settings;
+        let settings = self.populations.settings;
         let fits = describe_fits(self.fitter, self.curves, batch);
         let outcomes = search(&mut self, &fits, &settings, stop_flag)?;
         Ok(outcomes
@@ -62,7 +62,7 @@ impl Machine for CurveSearch<'_> {
         if self.fitter.estimator.is_cost() {
             return Ok(vec![Outcome::default(); self.curves.len()]);
         }
-        let population = self.passes.linearise.as_mut();
+        let population = self.populations.linearise.as_mut();
         let mut outcomes = pollster::block_on(linearise(population, self.batch))?;
         for outcome in &mut outcomes {
             outcome.ln_det = 0.0;
@@ -79,7 +79,7 @@ impl Machine for CurveSearch<'_> {
             .collect();
         batch.simplices = begins.into_iter().map(|begin| begin.simplex).collect();
         // 2. Let the population search.
-        let population = self.passes.simplex.as_mut();
+        let population = self.populations.simplex.as_mut();
         let lanes = population.lanes();
         let watch = self.watch;
         let total = self.curves.len();
@@ -123,7 +123,7 @@ impl Machine for CurveSearch<'_> {
                     .map(move |point| (request, point))
             })
             .collect();
-        for chunk in all_points.chunks(self.passes.evaluate.capacity()) {
+        for chunk in all_points.chunks(self.populations.evaluate.capacity()) {
             // 2. The points of a request form a group, which shares the data of its fit.
             let groups = || chunk.chunk_by(|a, b| a.0 == b.0);
             let mut batch = self.batch_of(groups().map(|group| points[group[0].0].fit));
@@ -136,7 +136,8 @@ impl Machine for CurveSearch<'_> {
                 .flat_map(|(_, point)| point.iter().copied())
                 .collect();
             // 3. Evaluate them, and sort the objectives by request.
-            let outcomes = pollster::block_on(linearise(self.passes.evaluate.as_mut(), &batch))?;
+            let outcomes =
+                pollster::block_on(linearise(self.populations.evaluate.as_mut(), &batch))?;
             for ((request, _), outcome) in chunk.iter().zip(outcomes) {
                 values[*request].push(outcome.objective(false));
             }

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Passage;
 use super::bounds::collect_bounds;
 use super::covariances::scale_correlations;
 use super::ends::{prepare_second_fits, write_ends};
+use super::{Ending, SmallFitRun};
 use crate::cpu::small::CpuSmallFitter;
 use crate::curves::CurveColumns;
 use crate::curves::input::data::{Curves, GridKind};
@@ -22,9 +22,9 @@ use crate::solver::Status;
 use crate::solver::small::{PART, Shape, SmallBatch, SmallColumns, SmallParts};
 use crate::values::Values;
 
-/// All parts of a passage.
+/// All parts of a run of small fits.
 pub(super) struct Parts<'p, 'a> {
-    passage: &'p Passage<'a>,
+    small_run: &'p SmallFitRun<'a>,
     /// Fitter that continues after f32, or after one-sided differences; `None` if one fitter is enough.
     second: Option<CpuSmallFitter>,
     /// Number of fits of each part whose costs the host computes again.
@@ -72,7 +72,7 @@ struct Gathered<'a> {
     prepared: Option<(Vec<f64>, Vec<f64>)>,
     bounds: Option<(Vec<f64>, Vec<f64>)>,
     /// (fits), as in [`SmallColumns`].
-    promises: Vec<f64>,
+    predicted_reductions: Vec<f64>,
     status: Vec<i8>,
     rounds: Vec<u16>,
 }
@@ -81,13 +81,13 @@ impl<'p, 'a> Parts<'p, 'a> {
     /// Divides curves and the columns of their results into parts. `second` continues what another fitter has begun.
     /// `is_checked`: the host computes some costs again.
     pub fn new(
-        passage: &'p Passage<'a>,
+        small_run: &'p SmallFitRun<'a>,
         columns: &'p mut CurveColumns,
         second: Option<CpuSmallFitter>,
         is_checked: bool,
         watch: &'p Watch<'p>,
     ) -> Parts<'p, 'a> {
-        let count = passage.parameters;
+        let count = small_run.parameters;
         let fits = columns.chi2.len();
         // 1. Split every column into the rows of the parts.
         let mut parameters = columns.parameters.chunks_mut(PART * count);
@@ -127,7 +127,7 @@ impl<'p, 'a> Parts<'p, 'a> {
             0
         };
         Parts {
-            passage,
+            small_run,
             second,
             checks_per_part,
             watch,
@@ -170,17 +170,17 @@ impl SmallParts for Parts<'_, '_> {
             gathered,
         } = &mut *part;
         if gathered.is_none() && self.watch.is_stopped() {
-            rows.leave_at_starts(self.passage.curves, curves.clone());
+            rows.leave_at_starts(self.small_run.curves, curves.clone());
             return None;
         }
         let is_new = gathered.is_none();
         let data = gathered.get_or_insert_with(|| self.take_spare().unwrap_or_default());
         if is_new {
-            data.gather(self.passage, curves.clone());
+            data.gather(self.small_run, curves.clone());
         }
-        let (batch, sizes, mut columns) = data.split(self.passage, curves.clone(), rows);
+        let (batch, sizes, mut columns) = data.borrow_batch(self.small_run, curves.clone(), rows);
         if is_new {
-            self.passage.begin_fits(&batch, sizes, &mut columns);
+            self.small_run.begin_fits(&batch, sizes, &mut columns);
         }
         Some(Shape::of(&batch))
     }
@@ -193,44 +193,45 @@ impl SmallParts for Parts<'_, '_> {
             gathered,
         } = &mut *part;
         if let Some(gathered) = gathered {
-            let (batch, _, mut columns) = gathered.split(self.passage, curves.clone(), rows);
+            let (batch, _, mut columns) =
+                gathered.borrow_batch(self.small_run, curves.clone(), rows);
             work(&batch, &mut columns);
         }
     }
 
-    fn end(&self, part: usize) -> Result<()> {
+    fn finish_part(&self, part: usize) -> Result<()> {
         let mut part = self.lock_part(part);
         let CurvePart {
             curves,
             rows,
             gathered,
         } = &mut *part;
-        let passage = self.passage;
+        let small_run = self.small_run;
         let first = curves.start;
         let Some(mut data) = gathered.take() else {
             return Ok(());
         };
         // 1. Continue the fits that the first fitter has not brought to an end.
-        let (batch, sizes, mut columns) = data.split(passage, curves.clone(), rows);
+        let (batch, sizes, mut columns) = data.borrow_batch(small_run, curves.clone(), rows);
         if let Some(second) = &self.second {
             if self.checks_per_part > 0 {
                 self.spot_check(first, &columns)?;
             }
             prepare_second_fits(
                 &batch,
-                passage.parameters,
-                passage.fitter.budget(),
+                small_run.parameters,
+                small_run.fitter.budget(),
                 &mut columns,
             );
             second.fit_part(&batch, &mut columns, &|| self.watch.is_stopped());
         }
         // 2. Compute errors, statuses, covariances and flags.
-        passage.finish_fits(&batch, sizes, &mut columns);
+        small_run.finish_fits(&batch, sizes, &mut columns);
         write_ends(rows, &data.status, &data.rounds);
         scale_correlations(rows);
-        passage.set_flags(as_slices(&data.bounds), rows);
+        small_run.set_flags(as_slices(&data.bounds), rows);
         // 3. Count the fits that are not repeated one by one.
-        if !passage.exact {
+        if small_run.ending == Ending::AtShareOfErrors {
             let final_fits = rows
                 .status
                 .iter()
@@ -254,13 +255,13 @@ impl Parts<'_, '_> {
     /// Compares χ² of a few successes with the host's; returns an error if one differs. `first` is the index of the
     /// part's first curve.
     fn spot_check(&self, first: usize, columns: &SmallColumns<'_>) -> Result<()> {
-        let passage = self.passage;
-        let count = passage.parameters;
+        let small_run = self.small_run;
+        let count = small_run.parameters;
         let status = |k: usize| Status::from_code(columns.status[k].into());
         for k in sample_successes(0..columns.status.len(), status, self.checks_per_part) {
-            if let Some(curve) = passage.curve(first + k) {
+            if let Some(curve) = small_run.curve(first + k) {
                 let parameters = &columns.parameters[k * count..(k + 1) * count];
-                passage
+                small_run
                     .fitter
                     .check_cost(&curve, parameters, columns.chi2[k])?;
             }
@@ -289,23 +290,23 @@ impl ResultRows<'_> {
 
 impl<'a> Gathered<'a> {
     /// Gathers the inputs of the fits of a range of curves.
-    fn gather(&mut self, passage: &Passage<'a>, range: Range<usize>) {
-        let Passage {
+    fn gather(&mut self, small_run: &SmallFitRun<'a>, range: Range<usize>) {
+        let SmallFitRun {
             curves,
             points,
             parameters,
             predictors,
             ..
-        } = *passage;
+        } = *small_run;
         let data = curves.y.slice(range.start * points..range.end * points);
         set_sizes(data, points, &mut self.sizes);
         self.masked = curves.masked(range.clone(), points);
-        self.promises.resize(range.len(), f64::NAN);
+        self.predicted_reductions.resize(range.len(), f64::NAN);
         self.status.resize(range.len(), 0);
         self.rounds.resize(range.len(), 0);
         let starts = curves.starts_of(range.clone(), parameters, &mut self.starts);
-        self.prepared = passage.prepare_starts(range.clone(), &self.sizes, starts);
-        self.bounds = collect_bounds(passage.fitter, curves, range.clone(), starts);
+        self.prepared = small_run.prepare_starts(range.clone(), &self.sizes, starts);
+        self.bounds = collect_bounds(small_run.fitter, curves, range.clone(), starts);
         curves.sigmas_of(range.clone(), points, &mut self.sigma);
         if curves.grid == GridKind::Own {
             rows_in_f64(&curves.x, range, predictors * points, &mut self.x);
@@ -314,19 +315,19 @@ impl<'a> Gathered<'a> {
 
     /// Returns the inputs of the fits of a range of curves, which have been gathered, their sizes, and their columns,
     /// which lie in `rows` and here.
-    fn split<'s>(
+    fn borrow_batch<'s>(
         &'s mut self,
-        passage: &'s Passage<'a>,
+        small_run: &'s SmallFitRun<'a>,
         range: Range<usize>,
         rows: &'s mut ResultRows<'_>,
     ) -> (SmallBatch<'s>, &'s [f64], SmallColumns<'s>) {
-        let Passage {
+        let SmallFitRun {
             curves,
             points,
             parameters,
             predictors,
             ..
-        } = *passage;
+        } = *small_run;
         let stored_or = |values: &'s Values<'a>, length, gathered: &'s Vec<f64>| {
             borrow_stored_rows(values, range.clone(), length).unwrap_or(gathered)
         };
@@ -342,7 +343,7 @@ impl<'a> Gathered<'a> {
             x: if own_grid {
                 stored_or(&curves.x, predictors * points, &self.x)
             } else {
-                &passage.x
+                &small_run.x
             },
             own_grid,
             y: curves.y.slice(range.start * points..range.end * points),
@@ -365,7 +366,7 @@ impl<'a> Gathered<'a> {
             variances: rows.errors,
             correlations: rows.covariance.as_deref_mut(),
             chi2: rows.chi2,
-            promises: &mut self.promises,
+            predicted_reductions: &mut self.predicted_reductions,
             status: &mut self.status,
             rounds: &mut self.rounds,
         };

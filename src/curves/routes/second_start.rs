@@ -9,7 +9,7 @@ use crate::curves::input::begin;
 use crate::curves::input::data::{Curve, GridKind};
 use crate::curves::input::dominance::is_dominated;
 use crate::curves::results::result::CurveFit;
-use crate::curves::routes::passes::CurvePasses;
+use crate::curves::routes::populations::CurvePopulations;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveRun, CurveSolver};
 use crate::error::Result;
@@ -38,9 +38,9 @@ struct LowerPointSearch {
     evaluations: u32,
 }
 
-/// The grid of the curves of a pass, and the watch over their run.
+/// The grid of some curves, and the watch over their run.
 #[derive(Clone, Copy)]
-struct PassSetting<'a> {
+struct RunSetting<'a> {
     grid: GridKind,
     points: usize,
     watch: &'a Watch<'a>,
@@ -51,7 +51,7 @@ impl CurveRun {
     /// Without polish a fit stays where the solver has left it, and fits of a GPU are for the host to repeat.
     pub(crate) fn begin_again(
         &self,
-        passes: &mut CurvePasses,
+        populations: &mut CurvePopulations,
         curves: &[Curve],
         fits: &mut [CurveFit],
         watch: &Watch,
@@ -97,7 +97,7 @@ impl CurveRun {
                 }
             }
             // 2. Fit from there, and keep what is better.
-            let outcomes = passes.solve(&restarted_curves, watch)?;
+            let outcomes = populations.solve(&restarted_curves, watch)?;
             let later_fits: Vec<CurveFit> = threads::in_pool(|| {
                 restarted_curves
                     .par_iter()
@@ -135,7 +135,7 @@ impl CurveRun {
         if !self.polish || self.device.inner.runs_wgsl() {
             return Ok(());
         }
-        let pass = PassSetting {
+        let setting = RunSetting {
             grid,
             points,
             watch,
@@ -151,7 +151,7 @@ impl CurveRun {
                 ..curve.clone()
             })
         };
-        self.repeat_fits(settings, &beside_singular_start, pass, curves, fits)?;
+        self.repeat_fits(settings, &beside_singular_start, setting, curves, fits)?;
         // 2. Curves that a few points hold in one direction: begin undamped.
         let dominated_failure = |curve: &Curve, fit: &CurveFit| {
             let has_failed = matches!(
@@ -166,7 +166,7 @@ impl CurveRun {
             initial_damping: NEGLIGIBLE_DAMPING,
             ..settings
         };
-        self.repeat_fits(undamped, &dominated_failure, pass, curves, fits)?;
+        self.repeat_fits(undamped, &dominated_failure, setting, curves, fits)?;
         if settings.has_largest_step() {
             return Ok(());
         }
@@ -179,7 +179,7 @@ impl CurveRun {
             largest_step: LONG_STEP,
             ..settings
         };
-        self.repeat_fits(long_steps, &runaway, pass, curves, fits)
+        self.repeat_fits(long_steps, &runaway, setting, curves, fits)
     }
 
     /// Returns whether a fit with these flags is to be repeated with longer steps: the data do not determine all
@@ -200,11 +200,11 @@ impl CurveRun {
         &self,
         settings: LevenbergMarquardt,
         restarted: &dyn Fn(&Curve, &CurveFit) -> Option<Curve>,
-        PassSetting {
+        RunSetting {
             grid,
             points,
             watch,
-        }: PassSetting,
+        }: RunSetting,
         curves: &[Curve],
         fits: &mut [CurveFit],
     ) -> Result<()> {
@@ -233,12 +233,12 @@ impl CurveRun {
             solver: CurveSolver::Lm(settings),
             ..self.clone()
         };
-        let mut passes = CurvePasses::new(&run, grid, points, restarted_curves.len())?;
+        let mut populations = CurvePopulations::new(&run, grid, points, restarted_curves.len())?;
         for (indices, curves) in indices
-            .chunks(passes.capacity)
-            .zip(restarted_curves.chunks(passes.capacity))
+            .chunks(populations.capacity)
+            .zip(restarted_curves.chunks(populations.capacity))
         {
-            let outcomes = passes.solve(curves, watch)?;
+            let outcomes = populations.solve(curves, watch)?;
             for ((k, curve), outcome) in indices.iter().zip(curves).zip(&outcomes) {
                 self.replace_if_better(curve, &mut fits[*k], run.finish_fit(curve, outcome));
             }
