@@ -268,8 +268,8 @@ setters!(SpectraSettings {
     /// Sets the masked intervals in the star's frame, that of the network, in Å in vacuum. A pixel does not count if
     /// it lies in an interval at any velocity within a margin of the fitted one.
     mask_rest: Vec<(f64, f64)>;
-    /// Sets the bits of the spectra's masks that widen errors instead of masking pixels. The spectra are to be read with
-    /// the same rule: `Selection::widen` for files, or
+    /// Sets the bits of the spectra's masks that widen errors instead of masking pixels. The spectra are to be read
+    /// with the same rule: `Selection::widen` for files, or
     /// [`ArmSpectra::with_mask_bits`](crate::spectra::ArmSpectra::with_mask_bits) for arrays.
     widen: Widening, Some;
     /// Sets the fraction of each pixel's flux that is added to its error in quadrature.
