@@ -66,7 +66,8 @@ impl<'a> CurvesOnDevice<'a> {
         self.uploaded.is_some()
     }
 
-    /// Replaces the starts of the curves, (curves, parameters) or (parameters), or by name. Of their data nothing is sent again.
+    /// Replaces the starts of the curves, (curves, parameters) or (parameters), or by name. Of their data nothing is
+    /// sent again.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many starts as curves, which keep

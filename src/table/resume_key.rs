@@ -7,10 +7,10 @@ use crate::spectra::{InputFiles, Selection};
 use crate::spectral::SpectralFitter;
 
 impl SpectralFitter {
-    /// Returns the key of a run for its [`Journal`](crate::low_level::Journal): all that its rows depend on, in lines `name =
-    /// value`. These are fitter, model, inputs and selection. `model` is the model file's text, if there is one; it
-    /// makes the key easier to read. `inputs` have been [read](InputFiles::read). They count by name and contents, not
-    /// by folder, so that the same files in another folder are the same run.
+    /// Returns the key of a run for its [`Journal`](crate::low_level::Journal): all that its rows depend on, in lines
+    /// `name = value`. These are fitter, model, inputs and selection. `model` is the model file's text, if there is
+    /// one; it makes the key easier to read. `inputs` have been [read](InputFiles::read). They count by name and
+    /// contents, not by folder, so that the same files in another folder are the same run.
     #[doc(hidden)]
     pub fn resume_key(&self, model: &str, selection: &Selection, inputs: &InputFiles) -> String {
         // 1. Version, device and emulators.
