@@ -106,7 +106,9 @@ use low_level::{buffers, cpu, kernels, recording, solver};
 
 pub use buffers::Estimator;
 pub use control::{Control, Progress};
-pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis};
+pub use curve_model::{
+    Closure, ClosureOutput, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis,
+};
 pub use curves::{
     ColumnsOnDevice, CurveColumns, CurveFit, CurveFitter, Curves, CurvesOnDevice, FitStatistics,
     Interval, Starts,

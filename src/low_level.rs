@@ -32,10 +32,8 @@ pub mod solver;
 /// The HTML report of `popfit fit` and `popfit report`.
 #[cfg(feature = "files")]
 pub mod report {
-    #[doc(hidden)]
-    pub use crate::report::picture;
     pub use crate::report::{
-        About, Collector, MOST_REQUESTED, PickedCounts, ReportFile, fitter_of_table,
+        About, Collector, MOST_REQUESTED, PickedCounts, ReportFile, fitter_of_table, picture,
     };
 }
 

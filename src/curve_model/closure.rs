@@ -13,7 +13,7 @@ type ClosureFunction =
 /// A model given by closures, for the CPU.
 ///
 /// A model writes NaN at points where it has no value: a step to there is rejected. A closure may also fail
-/// ([`try_new`](Self::try_new)), and it may panic. Either ends only the fit that it was evaluated for, with
+/// ([`new`](Self::new)), and it may panic. Either ends only the fit that it was evaluated for, with
 /// [`Status::NotFinite`](crate::Status::NotFinite), and the fit's message has the error's text. (Rust's panic hook
 /// still prints the panic, and a program that aborts on panics is aborted.)
 ///
@@ -62,29 +62,13 @@ impl Closure {
     /// Makes a model of a closure that computes the values at all n points of a curve: x (predictors, n), parameters,
     /// values (n). NaN where it is not defined.
     ///
-    /// # Errors
-    /// Returns [`Error::Usage`](crate::Error::Usage) if there is no predictor or no parameter, or if a name is empty or
-    /// given twice.
-    pub fn new(
-        predictors: &[&str],
-        parameters: &[&str],
-        values: impl Fn(&[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
-    ) -> Result<Closure> {
-        Closure::from_function(
-            predictors,
-            parameters,
-            wrap_infallible(move |_, x, p, y| values(x, p, y)),
-        )
-    }
-
-    /// Makes a model of a closure, as [`new`](Self::new) takes it, that may return an error, which ends that curve's
-    /// fit alone. Its first error ends the fit that asked for the values. Where a model is only not defined it writes
-    /// NaN instead, and the fit continues from its last point.
+    /// A closure that returns an error ends that curve's fit alone, by its first error. Where a model is only not
+    /// defined it writes NaN instead, and the fit continues from its last point.
     ///
     /// ```
     /// use popfit::{Closure, CurveFitter, Curves, Device, Status};
     ///
-    /// let root = Closure::try_new(&["x"], &["a", "k"], |x, p, y| {
+    /// let root = Closure::new(&["x"], &["a", "k"], |x, p, y| {
     ///     if p[1] < 0.0 {
     ///         return Err(format!("k is {}", p[1]));
     ///     }
@@ -98,17 +82,14 @@ impl Closure {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`new`](Self::new).
-    pub fn try_new<E: Into<Failure>>(
+    /// Returns [`Error::Usage`](crate::Error::Usage) if there is no predictor or no parameter, or if a name is empty or
+    /// given twice.
+    pub fn new<R: ClosureOutput>(
         predictors: &[&str],
         parameters: &[&str],
-        values: impl Fn(&[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
+        values: impl Fn(&[f64], &[f64], &mut [f64]) -> R + Send + Sync + 'static,
     ) -> Result<Closure> {
-        Closure::from_function(
-            predictors,
-            parameters,
-            Arc::new(move |_, x, p, y| values(x, p, y).map_err(Into::into)),
-        )
+        Closure::indexed(predictors, parameters, move |_, x, p, y| values(x, p, y))
     }
 
     /// Makes a model of a closure that also receives the index of the curve ([`Context`]), for models with data per
@@ -116,37 +97,33 @@ impl Closure {
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
-    pub fn indexed(
+    pub fn indexed<R: ClosureOutput>(
         predictors: &[&str],
         parameters: &[&str],
-        values: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
+        values: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> R + Send + Sync + 'static,
     ) -> Result<Closure> {
-        Closure::from_function(predictors, parameters, wrap_infallible(values))
-    }
-
-    /// Makes a model of a closure that receives the index of the curve and may return an error.
-    ///
-    /// # Errors
-    /// The errors of [`new`](Self::new).
-    pub fn try_indexed<E: Into<Failure>>(
-        predictors: &[&str],
-        parameters: &[&str],
-        values: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
-    ) -> Result<Closure> {
-        Closure::from_function(predictors, parameters, wrap_fallible(values))
+        let predictors = own_names(predictors);
+        let parameters = own_names(parameters);
+        check_names(&predictors, &parameters)?;
+        Ok(Closure {
+            predictors,
+            parameters,
+            values: wrap(values),
+            derivatives: None,
+            is_cost: false,
+        })
     }
 
     /// Makes a model whose sum of squared residuals Σ r(θ)² is minimised, as by scipy's `least_squares`: parameters,
-    /// residuals (m). For [`Curves::residuals`](crate::Curves::residuals). Residuals with data of their own, or that
-    /// may fail, are an [`indexed`](Self::indexed) or [`try_new`](Self::try_new) model of one predictor, whose x is not
-    /// needed.
+    /// residuals (m). For [`Curves::residuals`](crate::Curves::residuals). Residuals with data of their own are an
+    /// [`indexed`](Self::indexed) model of one predictor, whose x is not needed.
     ///
     /// # Errors
     /// Returns [`Error::Usage`](crate::Error::Usage) if there is no parameter, or if a name is empty, given twice, or
     /// `row`, which is the name of the predictor.
-    pub fn residuals(
+    pub fn residuals<R: ClosureOutput>(
         parameters: &[&str],
-        residuals: impl Fn(&[f64], &mut [f64]) + Send + Sync + 'static,
+        residuals: impl Fn(&[f64], &mut [f64]) -> R + Send + Sync + 'static,
     ) -> Result<Closure> {
         Closure::new(&["row"], parameters, move |_, p, r| residuals(p, r))
     }
@@ -184,99 +161,65 @@ impl Closure {
         parameters: &[&str],
         cost: impl Fn(&Context, &[f64]) -> f64 + Send + Sync + 'static,
     ) -> Result<Closure> {
-        let values = wrap_infallible(move |context, _, p, y: &mut [f64]| {
+        let values = move |context: &Context, _: &[f64], p: &[f64], y: &mut [f64]| {
             y.fill(0.0);
             if let Some(first) = y.first_mut() {
                 *first = cost(context, p);
             }
-        });
+        };
         Ok(Closure {
             is_cost: true,
-            ..Closure::from_function(&["row"], parameters, values)?
+            ..Closure::indexed(&["row"], parameters, values)?
         })
     }
 
     /// Sets a closure for the derivatives by every parameter at all points: x (predictors, n), parameters, derivatives
     /// (P, n). Without them differences are taken.
     #[must_use]
-    pub fn derivatives(
+    pub fn derivatives<R: ClosureOutput>(
         self,
-        derivatives: impl Fn(&[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
+        derivatives: impl Fn(&[f64], &[f64], &mut [f64]) -> R + Send + Sync + 'static,
     ) -> Closure {
         self.indexed_derivatives(move |_, x, p, rows| derivatives(x, p, rows))
     }
 
-    /// Sets a closure for the derivatives, as [`derivatives`](Self::derivatives) does, that may return an error.
-    #[must_use]
-    pub fn try_derivatives<E: Into<Failure>>(
-        self,
-        derivatives: impl Fn(&[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
-    ) -> Closure {
-        self.try_indexed_derivatives(move |_, x, p, rows| derivatives(x, p, rows))
-    }
-
     /// Sets a closure for the derivatives that also receives the index of the curve ([`Context`]).
     #[must_use]
-    pub fn indexed_derivatives(
+    pub fn indexed_derivatives<R: ClosureOutput>(
         self,
-        derivatives: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
+        derivatives: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> R + Send + Sync + 'static,
     ) -> Closure {
         Closure {
-            derivatives: Some(wrap_infallible(derivatives)),
+            derivatives: Some(wrap(derivatives)),
             ..self
         }
-    }
-
-    /// Sets a closure for the derivatives that receives the index of the curve and may return an error.
-    #[must_use]
-    pub fn try_indexed_derivatives<E: Into<Failure>>(
-        self,
-        derivatives: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E>
-        + Send
-        + Sync
-        + 'static,
-    ) -> Closure {
-        Closure {
-            derivatives: Some(wrap_fallible(derivatives)),
-            ..self
-        }
-    }
-
-    /// Makes a model without derivatives of a wrapped closure; fails unless the names are distinct and not empty.
-    fn from_function(
-        predictors: &[&str],
-        parameters: &[&str],
-        values: ClosureFunction,
-    ) -> Result<Closure> {
-        let predictors = own_names(predictors);
-        let parameters = own_names(parameters);
-        check_names(&predictors, &parameters)?;
-        Ok(Closure {
-            predictors,
-            parameters,
-            values,
-            derivatives: None,
-            is_cost: false,
-        })
     }
 }
 
-/// Wraps a closure that cannot fail in a function that always returns `Ok`.
-fn wrap_infallible(
-    function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
-) -> ClosureFunction {
-    Arc::new(move |context, x, parameters, output| {
-        function(context, x, parameters, output);
+/// What a closure may return: nothing, or a `Result`, whose error ends the fit of its curve.
+pub trait ClosureOutput {
+    /// Returns the output as a `Result` with an error of any type.
+    fn into_result(self) -> Result<(), Failure>;
+}
+
+impl ClosureOutput for () {
+    fn into_result(self) -> Result<(), Failure> {
         Ok(())
-    })
+    }
 }
 
-/// Wraps a closure so that its error, of any type, is boxed.
-fn wrap_fallible<E: Into<Failure>>(
-    function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
+impl<E: Into<Failure>> ClosureOutput for Result<(), E> {
+    fn into_result(self) -> Result<(), Failure> {
+        self.map_err(Into::into)
+    }
+}
+
+/// Wraps a closure so that it returns a `Result` with an error of any type.
+fn wrap<R: ClosureOutput>(
+    function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> R + Send + Sync + 'static,
 ) -> ClosureFunction {
     Arc::new(move |context, x, parameters, output| {
-        function(context, x, parameters, output).map_err(Into::into)
+        function(context, x, parameters, output).into_result()
     })
 }
 
@@ -289,21 +232,7 @@ impl Model for Closure {
         self.parameters.clone()
     }
 
-    fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
-        if (self.values)(&Context::default(), x, parameters, values).is_err() {
-            values.fill(f64::NAN);
-        }
-    }
-
-    fn linearise(&self, x: &[f64], parameters: &[f64], rows: &mut [f64]) -> bool {
-        self.try_linearise(&Context::default(), x, parameters, rows)
-            .unwrap_or_else(|_| {
-                rows.fill(f64::NAN);
-                true
-            })
-    }
-
-    fn try_values(
+    fn values(
         &self,
         context: &Context,
         x: &[f64],
@@ -313,7 +242,7 @@ impl Model for Closure {
         (self.values)(context, x, parameters, values)
     }
 
-    fn try_linearise(
+    fn linearise(
         &self,
         context: &Context,
         x: &[f64],

@@ -183,7 +183,7 @@ impl FiniteDifferences<'_> {
             .zip(values.chunks_exact_mut(points.max(1)))
         {
             self.model
-                .try_values(self.context, self.input.x, parameters, values)?;
+                .values(self.context, self.input.x, parameters, values)?;
         }
         Ok(values)
     }
@@ -342,7 +342,7 @@ impl FiniteDifferences<'_> {
         let mut moved = parameters.to_vec();
         for (position, values) in positions.into_iter().zip(values) {
             moved[p] = position;
-            self.model.try_values(self.context, x, &moved, values)?;
+            self.model.values(self.context, x, &moved, values)?;
         }
         Ok(Some(stencil))
     }

@@ -55,7 +55,7 @@ impl ModelEvaluation<'_> {
             && (self.differences
                 || !self
                     .model
-                    .try_linearise(&first_context, x, first.parameters, output)?);
+                    .linearise(&first_context, x, first.parameters, output)?);
         if self.derivatives && !takes_differences {
             return curves
                 .iter_mut()

@@ -22,7 +22,7 @@ use crate::recording::{CustomFunction, CustomInput, ManyFunction, Member};
 
 pub use check::DerivativeCheck;
 pub(crate) use check::{compare, compare_row, is_worse};
-pub use closure::Closure;
+pub use closure::{Closure, ClosureOutput};
 use differences::FiniteDifferences;
 pub(crate) use differences::Sides;
 pub(crate) use failures::Failures;
@@ -184,7 +184,7 @@ impl CurveModel {
         };
         let mut rows = vec![f64::NAN; (1 + parameters.len()) * points];
         let has_derivatives =
-            catch_failure(|| rust.try_linearise(&Context::default(), x, parameters, &mut rows))
+            catch_failure(|| rust.linearise(&Context::default(), x, parameters, &mut rows))
                 .map_err(Error::model)?;
         if has_derivatives {
             Ok(rows)
@@ -410,7 +410,7 @@ impl ModelEvaluation<'_> {
             return self.model.values_many(&[context], x, parameters, output);
         }
         if !self.derivatives {
-            return self.model.try_values(&context, x, parameters, output);
+            return self.model.values(&context, x, parameters, output);
         }
         // 2. Derivatives, by differences if the model has none.
         let differences = FiniteDifferences {
@@ -418,7 +418,7 @@ impl ModelEvaluation<'_> {
             context: &context,
             input,
         };
-        if self.differences || !self.model.try_linearise(&context, x, parameters, output)? {
+        if self.differences || !self.model.linearise(&context, x, parameters, output)? {
             return differences.linearise(output);
         }
         // 3. A factor of a derivative may be beyond f64's range where the value is not.

@@ -18,8 +18,8 @@ pub struct Context {
 /// A model of curves in Rust, y = f(x; p), evaluated at all points of a curve at once.
 ///
 /// Where the model is not defined it returns NaN: a step to there is rejected, and a fit that starts there ends as
-/// [`Status::NotFinite`](crate::Status::NotFinite). A model that panics, or returns an error from `try_values` or
-/// `try_linearise`, ends only the fit that it was evaluated for.
+/// [`Status::NotFinite`](crate::Status::NotFinite). A model that panics or returns an error ends only the fit that it
+/// was evaluated for.
 pub trait Model: Send + Sync {
     /// Returns the names of the predictors, at least one.
     fn predictors(&self) -> Vec<String>;
@@ -27,50 +27,38 @@ pub trait Model: Send + Sync {
     /// Returns the names of the parameters, at least one.
     fn parameters(&self) -> Vec<String>;
 
-    /// Computes the values at n points: `x` (predictors, n), `parameters` (P), `values` (n).
-    fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]);
+    /// Computes the values at n points of the curve that `context` names: `x` (predictors, n), `parameters` (P),
+    /// `values` (n).
+    ///
+    /// # Errors
+    /// Returns the model's own error if it cannot be evaluated.
+    fn values(
+        &self,
+        context: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        values: &mut [f64],
+    ) -> Result<(), Failure>;
 
     /// Computes values and derivatives by every parameter, `rows` (1 + P, n), and returns `true`. Returns `false`, as
     /// by default, if the model has no derivatives: then differences are taken, central ones if the bounds leave room.
     /// Steps are 6e-6 of a parameter; shorter where they change the values by a hundredth of their range or more, and
     /// longer where the values are numbers of f32.
-    fn linearise(&self, _x: &[f64], _parameters: &[f64], _rows: &mut [f64]) -> bool {
-        false
-    }
-
-    /// Computes the values as [`values`](Self::values) does, but may fail, and is told the index of the curve. Fits
-    /// call this function.
     ///
     /// # Errors
-    /// Returns the model's own error if it cannot be evaluated. By default there is none.
-    fn try_values(
+    /// Returns the model's own error if it cannot be evaluated.
+    fn linearise(
         &self,
         _context: &Context,
-        x: &[f64],
-        parameters: &[f64],
-        values: &mut [f64],
-    ) -> Result<(), Failure> {
-        self.values(x, parameters, values);
-        Ok(())
-    }
-
-    /// Computes values and derivatives as [`linearise`](Self::linearise) does, but may fail, and is told the index of
-    /// the curve.
-    ///
-    /// # Errors
-    /// Returns the model's own error if it cannot be evaluated. By default there is none.
-    fn try_linearise(
-        &self,
-        _context: &Context,
-        x: &[f64],
-        parameters: &[f64],
-        rows: &mut [f64],
+        _x: &[f64],
+        _parameters: &[f64],
+        _rows: &mut [f64],
     ) -> Result<bool, Failure> {
-        Ok(self.linearise(x, parameters, rows))
+        Ok(false)
     }
 
     /// Returns whether one call of [`values_many`](Self::values_many) is quicker than many calls of
-    /// [`try_values`](Self::try_values), as where each call has a price of its own. By default it is not, and fits do
+    /// [`values`](Self::values), as where each call has a price of its own. By default it is not, and fits do
     /// not call `values_many`.
     fn takes_many(&self) -> bool {
         false
@@ -83,7 +71,7 @@ pub trait Model: Send + Sync {
     }
 
     /// Computes the values of m curves at the same n points: `contexts` (m), `x` (predictors, n), `parameters` (m, P),
-    /// `values` (m, n). By default a loop over [`try_values`](Self::try_values).
+    /// `values` (m, n). By default a loop over [`values`](Self::values).
     ///
     /// On the CPU, fits of a model that [`takes_many`](Self::takes_many) call this function with the curves of a common
     /// grid that a thread evaluates together: 64 in small fits of
@@ -105,7 +93,7 @@ pub trait Model: Send + Sync {
         let rows = parameters.chunks_exact((parameters.len() / curves).max(1));
         let outputs = values.chunks_exact_mut((values.len() / curves).max(1));
         for ((context, parameters), values) in contexts.iter().zip(rows).zip(outputs) {
-            self.try_values(context, x, parameters, values)?;
+            self.values(context, x, parameters, values)?;
         }
         Ok(())
     }
@@ -120,12 +108,25 @@ impl Model for Formula {
         self.parameters().to_vec()
     }
 
-    fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
+    fn values(
+        &self,
+        _: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        values: &mut [f64],
+    ) -> Result<(), Failure> {
         self.fill_rows(false, x, parameters, values);
+        Ok(())
     }
 
-    fn linearise(&self, x: &[f64], parameters: &[f64], rows: &mut [f64]) -> bool {
+    fn linearise(
+        &self,
+        _: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        rows: &mut [f64],
+    ) -> Result<bool, Failure> {
         self.fill_rows(true, x, parameters, rows);
-        true
+        Ok(true)
     }
 }

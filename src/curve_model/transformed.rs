@@ -43,31 +43,26 @@ impl Model for Transformed {
         self.model.parameters()
     }
 
-    fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
-        self.model.values(x, parameters, values);
-        (self.transformation)(0, values);
-    }
-
-    fn try_values(
+    fn values(
         &self,
         context: &Context,
         x: &[f64],
         parameters: &[f64],
         values: &mut [f64],
     ) -> Result<(), Failure> {
-        self.model.try_values(context, x, parameters, values)?;
+        self.model.values(context, x, parameters, values)?;
         (self.transformation)(context.index, values);
         Ok(())
     }
 
-    fn try_linearise(
+    fn linearise(
         &self,
         context: &Context,
         x: &[f64],
         parameters: &[f64],
         rows: &mut [f64],
     ) -> Result<bool, Failure> {
-        if !self.model.try_linearise(context, x, parameters, rows)? {
+        if !self.model.linearise(context, x, parameters, rows)? {
             return Ok(false);
         }
         let points = rows.len() / (1 + parameters.len());

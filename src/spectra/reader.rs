@@ -25,8 +25,8 @@ pub trait SpectraReader: Send {
     fn empty(&self) -> Spectra<'static>;
 
     /// Returns the ids of all spectra, those already yielded included, in their order; `None` from a reader that would
-    /// have to read the spectra for them. They are asked for once. [`JoinedReader`](crate::low_level::JoinedReader)
-    /// thereby knows the last exposure of each object.
+    /// have to read the spectra for them. They are asked for once.
+    /// [`JoinedReader`](crate::low_level::JoinedReader) thereby knows the last exposure of each object.
     ///
     /// # Errors
     /// `Io` or `Format` if the file changed since it was opened.

@@ -10,7 +10,7 @@ impl Schema {
             parameters: fitter.parameters(),
             text_ids,
             posterior: fitter.scans_velocity(),
-            released_errors: fitter.has_released_errors(),
+            released_errors: fitter.released_errors,
             downweighted: fitter.model().loss().is_some(),
             jitter: fitter.model().spectra.jitter == Jitter::Fitted,
             exposures: fitter.model().exposures.is_some(),

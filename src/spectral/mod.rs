@@ -214,11 +214,6 @@ impl SpectralFitter {
         self
     }
 
-    /// Returns whether rows have standard errors with all bounds released.
-    pub(crate) fn has_released_errors(&self) -> bool {
-        self.released_errors
-    }
-
     /// Sets the precision of the rows of the model: f32 or f64 on the CPU; GPUs compute in f32. With
     /// [`Precision::Mixed`] output layers multiply f16 numbers, for GPUs with matrix units.
     #[must_use]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use popfit::{
-    Closure, CurveFit, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Model, Status,
+    Closure, Context, CurveFit, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Failure,
+    Model, Status,
 };
 
 const RATES: [f64; 3] = [0.5, 0.9, 1.4];
@@ -43,7 +44,7 @@ fn others_arrived(fits: &[CurveFit]) {
 fn errors_of_closures_end_their_fit_with_a_message() {
     let asked = Arc::new(AtomicUsize::new(0));
     let seen = asked.clone();
-    let model = Closure::try_indexed(&["x"], &["a", "k"], move |context, x, p, y| {
+    let model = Closure::indexed(&["x"], &["a", "k"], move |context, x, p, y| {
         // The failure does not happen at the start, but in a later round.
         if context.index == 1 && p[1] != 1.0 {
             seen.fetch_add(1, Ordering::Relaxed);
@@ -84,7 +85,7 @@ fn errors_of_closures_end_their_fit_with_a_message() {
 /// A fit that fails after some rounds returns its best parameters.
 #[test]
 fn a_failed_fit_keeps_its_best_point() {
-    let model = Closure::try_new(&["x"], &["a", "k"], |x, p, y| {
+    let model = Closure::new(&["x"], &["a", "k"], |x, p, y| {
         decay(x, p, y);
         // Close to the minimum.
         if (p[1] - 0.9).abs() < 1e-6 {
@@ -119,9 +120,10 @@ fn panics_of_closures_end_their_fit_with_a_message() {
         fn parameters(&self) -> Vec<String> {
             vec!["a".into(), "k".into()]
         }
-        fn values(&self, x: &[f64], p: &[f64], y: &mut [f64]) {
+        fn values(&self, _: &Context, x: &[f64], p: &[f64], y: &mut [f64]) -> Result<(), Failure> {
             assert!(p[0] != 7.0, "seven is out of range");
             decay(x, p, y);
+            Ok(())
         }
     }
     let starts = vec![2.0, 1.0, 7.0, 1.0, 2.0, 1.0];

@@ -229,7 +229,7 @@ fn closures_of_correlated_curves_receive_their_index() {
     let y: Vec<f64> = (0..3)
         .flat_map(|k| noisy(|x| 2.0 + k as f64 * x, &matrices[k], random))
         .collect();
-    let shifted = Closure::try_indexed(&["x"], &["a"], |context, x, p, y| {
+    let shifted = Closure::indexed(&["x"], &["a"], |context, x, p, y| {
         if context.index == 1 {
             return Err("no such curve");
         }

@@ -35,8 +35,15 @@ impl Model for Counting {
         ["a", "k", "c"].map(String::from).to_vec()
     }
 
-    fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
+    fn values(
+        &self,
+        _: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        values: &mut [f64],
+    ) -> Result<(), Failure> {
         decay(x, parameters, values);
+        Ok(())
     }
 
     fn takes_many(&self) -> bool {
@@ -368,7 +375,9 @@ fn by_default_curves_are_evaluated_one_by_one() {
         .values_many(&[Context::default(); 2], &x, &p, &mut both)
         .unwrap();
     for k in 0..2 {
-        closure.values(&x, &p[3 * k..3 * k + 3], &mut one);
+        closure
+            .values(&Context::default(), &x, &p[3 * k..3 * k + 3], &mut one)
+            .unwrap();
         assert_eq!(both[3 * k..3 * k + 3], one);
     }
     closure.values_many(&[], &x, &[], &mut []).unwrap();

@@ -83,7 +83,7 @@ fn bad_inputs_of_predictions_are_refused() {
     let fitter = CurveFitter::new(Formula::parse("a*x").unwrap(), Device::cpu());
     let error = fitter.predict(&curves, &[1.0, 2.0]).unwrap_err();
     assert_eq!(error.argument(), Some("parameters"), "{error}");
-    let fails = Closure::try_new(&["x"], &["a"], |_, _, _| Err::<(), _>("no such place")).unwrap();
+    let fails = Closure::new(&["x"], &["a"], |_, _, _| Err::<(), _>("no such place")).unwrap();
     let error = CurveFitter::new(fails, Device::cpu())
         .predict(&curves, &[1.0, 2.0, 3.0])
         .unwrap_err();

@@ -1,8 +1,8 @@
 //! Data and parameters in any units: a fit ends at the same minimum, or says that it did not.
 
 use popfit::{
-    CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Formula, Model, NelderMead,
-    Solver, Status,
+    Context, CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Failure, Formula,
+    Model, NelderMead, Solver, Status,
 };
 use popfit_testing::fits::{devices, gpu};
 
@@ -263,10 +263,11 @@ impl Model for Line {
         vec!["a".into(), "b".into()]
     }
 
-    fn values(&self, x: &[f64], p: &[f64], out: &mut [f64]) {
+    fn values(&self, _: &Context, x: &[f64], p: &[f64], out: &mut [f64]) -> Result<(), Failure> {
         out.iter_mut()
             .zip(x)
             .for_each(|(out, x)| *out = p[0] * x + p[1]);
+        Ok(())
     }
 }
 

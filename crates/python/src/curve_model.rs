@@ -401,13 +401,7 @@ impl Model for PythonFunction {
         self.parameters.clone()
     }
 
-    fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
-        if self.call(&self.values, x, parameters, values).is_err() {
-            values.fill(f64::NAN);
-        }
-    }
-
-    fn try_values(
+    fn values(
         &self,
         _: &Context,
         x: &[f64],
@@ -417,7 +411,7 @@ impl Model for PythonFunction {
         self.call(&self.values, x, parameters, values)
     }
 
-    fn try_linearise(
+    fn linearise(
         &self,
         _: &Context,
         x: &[f64],

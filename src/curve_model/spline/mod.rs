@@ -6,7 +6,7 @@ mod wgsl;
 use std::sync::Arc;
 
 use self::table::{Knots, spline_coefficients};
-use super::model::Model;
+use super::model::{Context, Failure, Model};
 use super::{CurveModel, Wgsl};
 use crate::error::{Error, Result};
 
@@ -212,15 +212,28 @@ impl Model for Spline {
             .collect()
     }
 
-    fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
+    fn values(
+        &self,
+        _: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        values: &mut [f64],
+    ) -> Result<(), Failure> {
         let amplitude = parameters[0];
         let offset = parameters[parameters.len() - 1];
         self.visit_points(x, parameters, |j, value, _| {
             values[j] = amplitude * value + offset
         });
+        Ok(())
     }
 
-    fn linearise(&self, x: &[f64], parameters: &[f64], rows: &mut [f64]) -> bool {
+    fn linearise(
+        &self,
+        _: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        rows: &mut [f64],
+    ) -> Result<bool, Failure> {
         let axes = self.axes.len();
         let points = x.len() / axes;
         let amplitude = parameters[0];
@@ -233,7 +246,7 @@ impl Model for Spline {
             }
             rows[(2 + axes) * points + j] = 1.0;
         });
-        true
+        Ok(true)
     }
 }
 

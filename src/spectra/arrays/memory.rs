@@ -48,7 +48,7 @@ impl<'a> Spectra<'a> {
     ///
     /// ```
     /// use popfit::Spectra;
-    /// use popfit::spectra::{ArrayValues, NamedArray};
+    /// use popfit::low_level::{ArrayValues, NamedArray};
     ///
     /// let (grid, flux) = (vec![5000.0, 5001.0, 5002.0], vec![1f32; 6]);
     /// let arrays = vec![

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{OnceLock, mpsc};
 use std::{panic, thread};
 
-use crate::control::Control;
 use crate::error::Result;
 use crate::spectra::Spectra;
 use crate::spectral::SpectralFitter;
@@ -24,8 +23,9 @@ pub fn fit_in_memory(
     spectra: &Spectra,
     user_starts: Option<&[f64]>,
 ) -> Result<Vec<FitRow>> {
-    let control = &fitter.control;
-    control.scope(|| fit_in_current_pool(fitter, spectra, user_starts, control))?
+    fitter
+        .control
+        .scope(|| fit_in_current_pool(fitter, spectra, user_starts))?
 }
 
 /// Fits spectra with workers that compute in the current pool of this thread.
@@ -33,11 +33,11 @@ fn fit_in_current_pool(
     fitter: &SpectralFitter,
     spectra: &Spectra,
     user_starts: Option<&[f64]>,
-    control: &Control,
 ) -> Result<Vec<FitRow>> {
+    let control = &fitter.control;
     // 1. Divide the spectra into batches.
     let progress = &RunProgress::new(control, spectra.len() as u64);
-    let workers = Workers::new(fitter, control);
+    let workers = Workers::new(fitter);
     let run_begin = workers.begin;
     let is_alone = rayon::current_thread_index().is_some();
     let batch_size = if is_alone || fitter.needs_whole_files() {

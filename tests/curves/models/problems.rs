@@ -1,6 +1,6 @@
 //! The models, each with noiseless data and starts that are off.
 
-use popfit::{Closure, CurveModel, Formula, Model, SplineAxis};
+use popfit::{Closure, Context, CurveModel, Failure, Formula, Model, SplineAxis};
 
 pub struct Problem {
     pub name: String,
@@ -362,11 +362,12 @@ impl Model for Ringing {
         ["a", "w", "f", "k"].map(String::from).to_vec()
     }
 
-    fn values(&self, x: &[f64], p: &[f64], values: &mut [f64]) {
+    fn values(&self, _: &Context, x: &[f64], p: &[f64], values: &mut [f64]) -> Result<(), Failure> {
         for (value, t) in values.iter_mut().zip(x) {
             let swing = p[0] * (p[1] * t + p[2]).cos() * (-p[3] * t).exp();
             *value = if p[3] < 0.0 { f64::NAN } else { swing };
         }
+        Ok(())
     }
 }
 

@@ -64,12 +64,6 @@ impl Serialize for RowView<'_> {
     }
 }
 
-impl From<RowView<'_>> for FitRow {
-    fn from(row: RowView<'_>) -> FitRow {
-        row.to_row()
-    }
-}
-
 impl fmt::Debug for RowView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.to_row().fmt(f)
@@ -125,7 +119,7 @@ mod tests {
         assert_eq!(table.to_rows(), rows);
         let view = table.row(2);
         assert_eq!(view.to_row(), rows[2]);
-        assert!(view == table.row(2) && view != table.row(1) && FitRow::from(view) == rows[2]);
+        assert!(view == table.row(2) && view != table.row(1));
         assert_eq!(
             serde_json::to_string(&view).unwrap(),
             serde_json::to_string(&rows[2]).unwrap()

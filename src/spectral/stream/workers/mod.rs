@@ -134,10 +134,13 @@ pub struct Workers<'a> {
 impl<'a> Workers<'a> {
     /// Sets up the workers of a run that begins now: devices, workers per device, and meters if a profile is wanted. A
     /// device has fewer workers if the user limits the memory.
-    pub fn new(fitter: &'a SpectralFitter, control: &Control) -> Workers<'a> {
+    pub fn new(fitter: &'a SpectralFitter) -> Workers<'a> {
         let devices = fitter.device.all_devices();
         let begin = Instant::now();
-        let meters = control.profile.then(|| RunMeters::new(&devices, begin));
+        let meters = fitter
+            .control
+            .profile
+            .then(|| RunMeters::new(&devices, begin));
         let per_device = workers_per_device(&devices, fitter.max_memory);
         Workers {
             fitter,
@@ -286,7 +289,7 @@ fn run_stream_in_current_pool(
     let control = &fitter.control;
     // 1. Set up the workers, the reader and the writer. They read one job more than the workers can fit at once.
     let progress = &RunProgress::new(control, source.len());
-    let workers = Workers::new(fitter, control);
+    let workers = Workers::new(fitter);
     let run_begin = workers.begin;
     let runs = workers.create_runs(progress)?;
     let runs: Vec<SpectralRun> = runs
