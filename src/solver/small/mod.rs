@@ -204,7 +204,8 @@ pub const WAITING: i8 = i8::MIN;
 pub const PART: usize = 1024;
 
 /// Fits in parts. A fitter takes every part through [`begin`](Self::begin), [`lend`](Self::lend) and
-/// [`end`](Self::end), the parts in any order and on any threads. A part that is not to be made needs no end.
+/// [`finish_part`](Self::finish_part), the parts in any order and on any threads. A part that is not to be made needs
+/// no end.
 pub trait SmallParts: Sync {
     /// Returns the number of all fits.
     fn fits(&self) -> usize;
