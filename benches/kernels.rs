@@ -136,7 +136,8 @@ fn product(
         rows: 5,
         inner,
         columns,
-        addition: None,
+        factor: 1.0,
+        added_to: None,
     })
 }
 

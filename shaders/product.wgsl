@@ -4,7 +4,7 @@
 // One invocation computes 4 rows x 16 columns in 16 vec4 registers, k in ascending order, no barriers: the best variant
 // on software adapters (gpu_notes). members, x (vec4; ROWS x INNER a member), w (vec4; INNER x COLUMNS), y (vec4; ROWS
 // x COLUMNS per member). Sums in f32. The host emits x_at and w_at, which return four numbers, of f32 or of halves, and
-// y_sum: the product, or what y holds plus a multiple of it.
+// y_sum: a multiple of the product, or what y holds plus that.
 //@use members
 
 const INNER4: u32 = INNER / 4u;

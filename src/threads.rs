@@ -23,15 +23,17 @@ thread_local! {
     static CURRENT_POOL: RefCell<Option<Arc<ThreadPool>>> = const { RefCell::new(None) };
 }
 
+/// Returns the fault of a number of threads that no pool can have.
+pub(crate) fn thread_fault(threads: usize) -> Option<InvalidSetting> {
+    (threads == 0).then(|| InvalidSetting::new("threads", "it is 0; choose at least 1"))
+}
+
 /// Returns the shared pool of `threads` threads, which the first call starts.
 ///
 /// # Errors
 /// Returns [`Error::InvalidSettings`] for 0 threads, and [`Error::System`] if the system refuses to start them.
 pub(crate) fn shared_pool(threads: usize) -> Result<Arc<ThreadPool>> {
-    if threads == 0 {
-        let faults = vec![InvalidSetting::new("threads", "it is 0; choose at least 1")];
-        return Err(Error::InvalidSettings { faults });
-    }
+    InvalidSetting::none_of(thread_fault(threads).into_iter().collect())?;
     let mut pools = SHARED_POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(pool) = pools.get(&threads) {
         return Ok(pool.clone());

@@ -5,8 +5,8 @@
 // has them); k ascends by matrices, inside one the order is the card's own. A member's rows lie behind those of the one
 // before it, without a gap, so that a matrix may hold rows of two. members, x (f16; ROWS x INNER per member), w (f16;
 // INNER x COLUMNS), y (f32; ROWS x COLUMNS a member); INNER and COLUMNS are multiples of 16. Both x and y have room for
-// 16 rows behind the last member. Rows of y are Y_STRIDE apart: COLUMNS, or with ADDED = 1 a member's block, to whose
-// first row FACTOR times the product is added. The host emits MatrixA, MatrixB and MatrixC.
+// 16 rows behind the last member. The product is multiplied by FACTOR. Rows of y are Y_STRIDE apart: COLUMNS, or with
+// ADDED = 1 a member's block, to whose first row it is added. The host emits MatrixA, MatrixB and MatrixC.
 enable f16;
 enable wgpu_cooperative_matrix;
 //@use members
@@ -38,12 +38,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>) {
         //@end
         //@end
     }
-    // matrices of y are read where control flow is uniform, as WGSL asks of all but stores
-    //@for a 0 ADDED
     //@for i 0 4
     let y_row_$i = min(row + $iu * SIZE, last_row) * Y_STRIDE;
     //@for n 0 4
-    y_$i_$n = coopLoadT<MatrixC>(&y[y_row_$i + min(column + $nu * SIZE, LAST_COLUMN)], Y_STRIDE) + FACTOR * y_$i_$n;
+    y_$i_$n = FACTOR * y_$i_$n;
+    // matrices of y are read where control flow is uniform, as WGSL asks of all but stores
+    //@for a 0 ADDED
+    y_$i_$n = coopLoadT<MatrixC>(&y[y_row_$i + min(column + $nu * SIZE, LAST_COLUMN)], Y_STRIDE) + y_$i_$n;
     //@end
     //@end
     //@end

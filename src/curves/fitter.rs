@@ -293,14 +293,9 @@ impl CurveFitter {
     /// such as [`Error::DeviceLost`](crate::Error::DeviceLost).
     pub fn fit(&self, curves: &Curves) -> Result<Vec<CurveFit>> {
         self.control.scope(|| {
-            self.make_run()?
-                .fit_from_all_starts(&self.ordered(curves)?, &self.watch(curves))
+            let run = self.make_run()?;
+            run.fit_from_all_starts(&curves.view().order_starts(&run)?, &self.watch(curves))
         })?
-    }
-
-    /// Returns a view of the curves with their starts in the order of the model's parameters.
-    pub(crate) fn ordered<'c>(&self, curves: &'c Curves) -> Result<Curves<'c>> {
-        curves.view().order_starts(self.model.parameters())
     }
 
     /// Returns the counter of a run over `curves`, which reports progress and watches for cancel and timeout.
@@ -332,8 +327,9 @@ impl CurveFitter {
     pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();
         self.control.scope(|| {
-            self.make_run()?
-                .fit_columns(&self.ordered(curves)?, &mut columns, &self.watch(curves))
+            let run = self.make_run()?;
+            let curves = curves.view().order_starts(&run)?;
+            run.fit_columns(&curves, &mut columns, &self.watch(&curves))
         })??;
         Ok(columns)
     }

@@ -1,5 +1,6 @@
 //! Curves whose data stay on a device from fit to fit.
 
+use crate::control::Control;
 use crate::curves::input::data::{Curves, Starts};
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveFitter, CurveRun};
@@ -11,6 +12,7 @@ use crate::solver::small::UploadedFits;
 #[derive(Debug)]
 pub struct CurvesOnDevice<'a> {
     run: CurveRun,
+    control: Control,
     curves: Curves<'a>,
     /// `None` where the host has the curves alone.
     uploaded: Option<Box<dyn UploadedFits>>,
@@ -31,7 +33,8 @@ impl CurveFitter {
     /// at most 8 parameters at up to 128 points, by least squares without priors, from one start, without ties and
     /// without covariances of y, and not to be [`exact`](Self::exact). Nor do they stay where the device has no room
     /// for them, or fails. [`is_on_device`](CurvesOnDevice::is_on_device) tells. Others are fitted when their results
-    /// are read, as `fit_columns` fits them. Only settings of the fit hold, and not [`control`](Self::control).
+    /// are read, as `fit_columns` fits them. [`control`](Self::control) holds for what the host fits then: a device is
+    /// not interrupted.
     ///
     /// ```
     /// use popfit::{CurveFitter, Curves, Device, Formula};
@@ -50,10 +53,11 @@ impl CurveFitter {
     /// The errors of [`fit`](Self::fit) for settings and arrays.
     pub fn upload<'a>(&self, curves: Curves<'a>) -> Result<CurvesOnDevice<'a>> {
         let run = self.make_run()?;
-        let curves = curves.order_starts(self.model.parameters())?;
+        let curves = curves.order_starts(&run)?;
         let uploaded = ignore_device_failure(run.upload(&curves))?;
         Ok(CurvesOnDevice {
             run,
+            control: self.control.clone(),
             curves,
             uploaded,
         })
@@ -77,12 +81,13 @@ impl<'a> CurvesOnDevice<'a> {
             run,
             curves,
             uploaded,
+            ..
         } = self;
         let shape_of =
             |curves: &Curves| curves.shape(run.model.predictors(), run.model.parameters());
         // One row of starts does not say how many curves there are, so that the number of points must.
         curves.points = Some(shape_of(curves)?.1);
-        let starts = starts.into().ordered(run.model.parameters())?.into();
+        let starts = starts.into().ordered(run)?.into();
         let previous_starts = std::mem::replace(&mut curves.starts, starts);
         if let Err(mismatch) = shape_of(curves) {
             curves.starts = previous_starts;
@@ -114,25 +119,28 @@ impl ColumnsOnDevice<'_, '_> {
     pub fn read(&mut self) -> Result<CurveColumns> {
         let CurvesOnDevice {
             run,
+            control,
             curves,
             uploaded,
         } = &mut *self.fitted;
-        let watch = Watch::new(None, 0);
+        let (count, _) = curves.shape(run.model.predictors(), run.model.parameters())?;
+        let watch = Watch::new(Some(control), count);
         let mut columns = CurveColumns::default();
-        let mut fitted = uploaded.take();
-        if fitted.is_none() {
-            run.fit_columns(curves, &mut columns, &watch)?;
-            return Ok(columns);
-        }
-        // The first attempt reads the results, and after a failure of the device others fit again.
-        run.retry_on_devices(&watch, |run| match fitted.take() {
-            Some(mut fitted) => {
-                run.read_columns(curves, &mut *fitted, &mut columns, &watch)?;
-                *uploaded = Some(fitted);
-                Ok(())
+        control.scope(|| {
+            let mut fitted = uploaded.take();
+            if fitted.is_none() {
+                return run.fit_columns(curves, &mut columns, &watch);
             }
-            None => run.fit_columns_once(curves, &mut columns, &watch),
-        })?;
+            // The first attempt reads the results, and after a failure of the device others fit again.
+            run.retry_on_devices(&watch, |run| match fitted.take() {
+                Some(mut fitted) => {
+                    run.read_columns(curves, &mut *fitted, &mut columns, &watch)?;
+                    *uploaded = Some(fitted);
+                    Ok(())
+                }
+                None => run.fit_columns_once(curves, &mut columns, &watch),
+            })
+        })??;
         Ok(columns)
     }
 }

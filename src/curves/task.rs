@@ -24,8 +24,8 @@ impl Task {
 impl CurveFitter {
     /// Makes a task of every curve. A curve that cannot be fitted is an error.
     fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
-        self.make_run_without_solver()?
-            .tasks(&self.ordered(curves)?)
+        let run = self.make_run_without_solver()?;
+        run.tasks(&curves.view().order_starts(&run)?)
     }
 }
 

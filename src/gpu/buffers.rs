@@ -42,7 +42,7 @@ fn spare_elements_of_stage(recording: &Recording, stage: &Stage, id: BufferId) -
         Stage::Product(product) if recording.block(product.weight).kind != Kind::Half => 0,
         Stage::Product(product) if id == product.input => SPARE_PRODUCT_ROWS * product.inner / 2,
         Stage::Product(product) if id == product.output => {
-            let rows = product.addition.map_or(1, |addition| addition.output_rows);
+            let rows = product.added_to.unwrap_or(1);
             SPARE_PRODUCT_ROWS * rows * product.columns
         }
         _ => 0,

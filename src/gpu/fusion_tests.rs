@@ -125,7 +125,8 @@ fn record_layers(recording: &mut Recording, size: Size) -> BufferId {
             rows,
             inner,
             columns,
-            addition: None,
+            factor: 1.0,
+            added_to: None,
         }));
         let activate = Activate {
             buffer: output,

@@ -13,7 +13,7 @@ use super::readback;
 use crate::error::Result;
 use crate::kernels::product::{Products, Variant};
 use crate::kernels::shader::ShaderContext;
-use crate::recording::{self as rec, Addition, BufferId, Kind, Recording, Scope, Values};
+use crate::recording::{self as rec, BufferId, Kind, Recording, Scope, Values};
 
 /// Number of members of the test products.
 const MEMBERS: usize = 7;
@@ -44,12 +44,9 @@ impl ProductCase {
         if self.is_added { 1 } else { ROWS_PER_MEMBER }
     }
 
-    /// Returns how the product is added.
-    fn addition(&self) -> Option<Addition> {
-        self.is_added.then_some(Addition {
-            factor: 0.375,
-            output_rows: ROWS_PER_MEMBER,
-        })
+    /// Returns the factor of the product, which only those of f16 numbers have.
+    fn factor(&self) -> f32 {
+        if self.kind == Kind::Half { 0.375 } else { 1.0 }
     }
 }
 
@@ -113,16 +110,14 @@ impl DeviceProduct {
             let column = index % COLUMNS;
             let output_row = index / COLUMNS;
             // 1. Find the row of x of which this is the product, and what it is added to.
-            let (x_row, before, factor) = match self.case.addition() {
-                None => (output_row, 0.0, 1.0),
-                Some(_) if !output_row.is_multiple_of(ROWS_PER_MEMBER) => {
-                    return *output == self.before[index];
-                }
-                Some(addition) => (
-                    output_row / ROWS_PER_MEMBER,
-                    f64::from(self.before[index]),
-                    f64::from(addition.factor),
-                ),
+            let factor = f64::from(self.case.factor());
+            let (x_row, before) = if !self.case.is_added {
+                (output_row, 0.0)
+            } else if output_row.is_multiple_of(ROWS_PER_MEMBER) {
+                let before = f64::from(self.before[index]);
+                (output_row / ROWS_PER_MEMBER, before)
+            } else {
+                return *output == self.before[index];
             };
             // 2. Compare.
             let mut sum = before;
@@ -167,7 +162,8 @@ impl TestProduct {
             rows,
             inner,
             columns: COLUMNS,
-            addition: case.addition(),
+            factor: case.factor(),
+            added_to: case.is_added.then_some(ROWS_PER_MEMBER),
         };
         recording.stages.push(rec::Stage::Product(stage.clone()));
         let layout = Layout {

@@ -180,5 +180,4 @@ pub use custom::{
 pub(crate) use custom::{ModelScratch, put_rows, widen};
 pub use prior::HullRow;
 pub(crate) use prior::add_penalties;
-pub use product::Addition;
 pub use split::{REMAINDER_SCALE, remainder_weights};

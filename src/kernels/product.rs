@@ -24,17 +24,11 @@ pub struct Product {
     pub inner: usize,
     /// Multiple of 16: the stride of `output` and `weight`.
     pub columns: usize,
-    /// The product is added to what `output` holds; `None` if it replaces that.
-    pub addition: Option<Addition>,
-}
-
-/// How a product of one row per member is added to the first row of the member's output.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Addition {
-    /// Factor of the product.
+    /// Factor of the product; 1 for f32 numbers.
     pub factor: f32,
-    /// Number of rows of a member's output.
-    pub output_rows: usize,
+    /// Number of rows of a member's output, to whose first row the product of one row is added; `None` if the product
+    /// replaces the output.
+    pub added_to: Option<usize>,
 }
 
 impl Kernel for Product {
@@ -63,7 +57,8 @@ impl Kernel for Product {
                 return;
             };
             let input = memory.floats(self.input);
-            let Some(addition) = self.addition else {
+            let factor = R::of(f64::from(self.factor));
+            let Some(output_rows) = self.added_to else {
                 MatrixProduct {
                     input,
                     packed,
@@ -71,10 +66,12 @@ impl Kernel for Product {
                     accumulate: false,
                 }
                 .run();
+                if self.factor != 1.0 {
+                    output.iter_mut().for_each(|y| *y *= factor);
+                }
                 return;
             };
-            let factor = R::of(f64::from(addition.factor));
-            let member_rows = output.chunks_exact_mut(addition.output_rows * self.columns);
+            let member_rows = output.chunks_exact_mut(output_rows * self.columns);
             let products = packed.product(input);
             for (rows, product) in member_rows.zip(products.chunks_exact(self.columns)) {
                 for (y, x) in rows.iter_mut().zip(product) {
@@ -142,7 +139,7 @@ impl Products {
         let Variant::Tiles { y, .. } = self.variant_for(declared, product) else {
             return false;
         };
-        if product.addition.is_some() {
+        if product.added_to.is_some() {
             return false;
         }
         let tile = 8 * y as usize;
@@ -190,13 +187,13 @@ impl Product {
         shader.constants.unsigned("INNER", self.inner);
         shader.constants.unsigned("COLUMNS", self.columns);
         if output_element != "f32" {
-            let sum = self
-                .addition
-                .map_or("product".to_owned(), |Addition { factor, .. }| {
-                    format!("y[at] + {factor:?}f * product")
-                });
+            let before = self.added_to.map_or("", |_| "y[at] + ");
+            let factor = match self.factor {
+                1.0 => String::new(),
+                factor => format!("{factor:?}f * "),
+            };
             shader.constants.line(&format!(
-                "fn y_sum(at: u32, product: vec4<f32>) -> vec4<f32> {{ return {sum}; }}"
+                "fn y_sum(at: u32, product: vec4<f32>) -> vec4<f32> {{ return {before}{factor}product; }}"
             ));
         }
         Ok(shader)
@@ -263,17 +260,11 @@ impl Product {
                 let text = include_str!("../../shaders/variants/product_cooperative.wgsl");
                 let dispatch = self.dispatch_tiles(4 * size, 4 * size);
                 let mut shader = context.start_shader("product_cooperative", text, dispatch);
-                let addition = self.addition.unwrap_or(Addition {
-                    factor: 1.0,
-                    output_rows: 1,
-                });
-                shader
-                    .constants
-                    .unsigned("ADDED", usize::from(self.addition.is_some()));
-                shader.constants.float("FACTOR", f64::from(addition.factor));
-                shader
-                    .constants
-                    .unsigned("Y_STRIDE", addition.output_rows * self.columns);
+                let is_added = usize::from(self.added_to.is_some());
+                shader.constants.unsigned("ADDED", is_added);
+                shader.constants.float("FACTOR", f64::from(self.factor));
+                let row_distance = self.added_to.unwrap_or(1) * self.columns;
+                shader.constants.unsigned("Y_STRIDE", row_distance);
                 shader.constants.unsigned("SIZE", size as usize);
                 shader.constants.unsigned("SUBGROUP", lanes as usize);
                 for (name, element) in [("A", "f16"), ("B", "f16"), ("C", "f32")] {
@@ -320,7 +311,8 @@ mod tests {
                 rows,
                 inner: 4,
                 columns: 16,
-                addition: None,
+                factor: 1.0,
+                added_to: None,
             };
             assert_eq!(
                 products.may_activate(recording.declared(), &product),

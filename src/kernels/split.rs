@@ -2,8 +2,8 @@
 //!
 //! A product of two f32 numbers is a sum of products of f16 numbers. With x = h + l / 2¹¹, where h and l are f16 and h
 //! is x rounded, x w = h_x h_w + (l_x h_w + h_x l_w) / 2¹¹, but for a term of 2⁻²² of it. The rows of values are
-//! multiplied in this way, and have the error of f32. Rows of derivatives are h_x h_w alone, with an error of 2⁻¹¹,
-//! because the minimum does not depend on it.
+//! multiplied in this way, and have the error of f32. Rows of derivatives are h_x h_w alone, with an error of 2⁻¹¹. It
+//! moves the point where the gradient vanishes by far less than the errors, unless residuals are large.
 
 use half::f16;
 
@@ -18,8 +18,8 @@ use crate::math::Real;
 /// Factor of what rounding to f16 leaves of a number, so that it is a number of the same size.
 pub const REMAINDER_SCALE: f32 = 2048.0;
 
-/// halves ← input, rounded to the nearest f16, ties to even; remainder ← what rounding leaves of the first row, times
-/// [`REMAINDER_SCALE`], followed by that row's halves.
+/// halves ← factor · input, rounded to the nearest f16, ties to even; remainder ← what rounding leaves of the first
+/// row, times [`REMAINDER_SCALE`], followed by that row's halves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Split {
     pub input: BufferId,
@@ -30,6 +30,8 @@ pub struct Split {
     pub rows: usize,
     /// Even.
     pub columns: usize,
+    /// Factor of the input, a power of two that brings its numbers into f16's range.
+    pub factor: f32,
 }
 
 impl Kernel for Split {
@@ -50,17 +52,19 @@ impl Kernel for Split {
     }
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
+        let factor = R::of(f64::from(self.factor));
         memory.write(self.halves, |memory, halves| {
             for (x, half) in memory.floats(self.input).iter().zip(halves) {
-                *half = round_to_half(*x);
+                *half = round_to_half(factor * *x);
             }
         });
         memory.write(self.remainder, |memory, remainder| {
             let value = &memory.floats(self.input)[..self.columns];
             let (left, halves) = remainder.split_at_mut(self.columns);
             for ((x, left), half) in value.iter().zip(left).zip(halves) {
-                *half = round_to_half(*x);
-                *left = round_to_half((*x - *half) * R::of(f64::from(REMAINDER_SCALE)));
+                let scaled = factor * *x;
+                *half = round_to_half(scaled);
+                *left = round_to_half((scaled - *half) * R::of(f64::from(REMAINDER_SCALE)));
             }
         });
     }
@@ -78,6 +82,7 @@ impl Kernel for Split {
         shader.bind_block(context, "remainder", "u32", self.remainder, true);
         shader.constants.unsigned("PAIRS", pairs);
         shader.constants.unsigned("ROW_PAIRS", self.columns / 2);
+        shader.constants.float("FACTOR", f64::from(self.factor));
         shader
             .constants
             .float("REMAINDER_SCALE", f64::from(REMAINDER_SCALE));

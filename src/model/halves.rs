@@ -1,22 +1,58 @@
-//! Networks whose output layers can multiply f16 numbers, as they do in mixed precision.
+//! Factors that bring a network's output layer into the range of f16 numbers, for mixed precision.
 
 use crate::emulator::Layer;
 use crate::recording::Activation;
 
-/// Largest finite f16 number.
-const MAX_F16: f32 = 65504.0;
+/// Exponent of the power of two below which scaled numbers stay: a quarter of the largest f16 number.
+const MAX_EXPONENT: i32 = 14;
 /// Largest absolute value of a label as a network scales it; 0.5 or 1 at the ends of the network's range.
 const MAX_SCALED_LABEL: f32 = 4.0;
 /// Upper bound of the slopes of all activation functions of hidden layers.
 const MAX_ACTIVATION_SLOPE: f32 = 1.13;
 
-/// Returns whether no weight of an output layer, no value of the last of these hidden layers, and no derivative can be
-/// above the largest f16 number while scaled labels are at most [`MAX_SCALED_LABEL`].
-pub fn factors_fit_in_f16(
-    hidden_layers: &[Layer],
-    activation: Activation,
-    output_weights: &[f32],
-) -> bool {
+/// Powers of two by which factors of an output layer's product are multiplied before they are rounded to f16, so that
+/// neither the largest overflow nor the usual ones underflow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HalfFactors {
+    /// Factor of the last hidden layer's values and derivatives.
+    pub input: f32,
+    pub weight: f32,
+    /// Factor of the product, which undoes the others.
+    pub product: f32,
+}
+
+impl HalfFactors {
+    /// Returns the factors for an output layer behind these hidden layers; `None` if its weights, or bounds of its
+    /// inputs, are 0 or not finite, or powers of two in f32 do not suffice.
+    pub fn new(
+        hidden_layers: &[Layer],
+        activation: Activation,
+        output_weights: &[f32],
+    ) -> Option<HalfFactors> {
+        let input = scale_below_max(&bounds_of_hidden_values(hidden_layers, activation))?;
+        let weight = scale_below_max(output_weights)?;
+        let product = 1.0 / input / weight;
+        product.is_normal().then_some(HalfFactors {
+            input,
+            weight,
+            product,
+        })
+    }
+}
+
+/// Returns the power of two that brings the largest absolute value of some numbers just below 2^[`MAX_EXPONENT`].
+fn scale_below_max(numbers: &[f32]) -> Option<f32> {
+    let largest = numbers.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+    if !largest.is_normal() || numbers.iter().any(|number| number.is_nan()) {
+        return None;
+    }
+    let exponent = MAX_EXPONENT - 1 - largest.log2().floor() as i32;
+    (exponent < f32::MAX_EXP).then(|| 2.0_f32.powi(exponent))
+}
+
+/// Returns upper bounds of the absolute values of the last of these hidden layers, and of its derivatives, while scaled
+/// labels are at most [`MAX_SCALED_LABEL`].
+fn bounds_of_hidden_values(hidden_layers: &[Layer], activation: Activation) -> Vec<f32> {
     let inputs = hidden_layers.first().map_or(0, |layer| layer.inputs);
     let mut values = vec![MAX_SCALED_LABEL; inputs];
     let mut slopes = values.clone();
@@ -42,12 +78,8 @@ pub fn factors_fit_in_f16(
         values = next_values;
         slopes = next_slopes;
     }
-    let is_small = |number: &f32| number.abs() <= MAX_F16;
+    values.extend(slopes);
     values
-        .iter()
-        .chain(&slopes)
-        .chain(output_weights)
-        .all(is_small)
 }
 
 #[cfg(test)]
@@ -55,16 +87,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn factors_above_the_largest_f16_number_do_not_fit() {
-        let fits = |activation, hidden_weight: f32, output_weight: f32| {
+    fn scaled_factors_fit_in_f16_in_any_unit() {
+        let factors = |activation, hidden_weight: f32, output_weight: f32| {
             let layer = Layer::new(vec![hidden_weight; 2], vec![0.0]);
-            factors_fit_in_f16(&[layer], activation, &[output_weight])
+            HalfFactors::new(&[layer], activation, &[0.0, output_weight])
         };
-        assert!(fits(Activation::Relu, -7000.0, -65000.0));
-        assert!(!fits(Activation::Relu, 1.0, -66000.0));
-        assert!(!fits(Activation::Relu, f32::NAN, 1.0));
-        // 4 · 2 · 1.13 · 8000 is above 65504. The values of a sigmoid are at most 1, but its slopes are not.
-        assert!(!fits(Activation::Relu, -8000.0, 1.0));
-        assert!(!fits(Activation::Sigmoid, -8000.0, 1.0));
+        let unit = factors(Activation::Relu, 1.0, 1.0).unwrap();
+        // Slopes are at most 4 · 2 · 1.13.
+        assert_eq!([unit.input, unit.weight], [1024.0, 8192.0]);
+        assert_eq!(unit.product, 1.0 / 8_388_608.0);
+        for scale in [1e-20_f32, 3e-4, 1.0, 7000.0, 1e20] {
+            let scaled = factors(Activation::Silu, -scale, 1.0 / scale).unwrap();
+            assert!((4096.0..16384.0).contains(&(scaled.input * scale * 9.04)));
+            assert!((8192.0..16384.0).contains(&(scaled.weight / scale)));
+            assert_eq!(scaled.product * scaled.input * scaled.weight, 1.0);
+        }
+        assert_eq!(factors(Activation::Relu, f32::NAN, 1.0), None);
+        assert_eq!(factors(Activation::Relu, 1.0, f32::INFINITY), None);
+        assert_eq!(factors(Activation::Tanh, 1.0, 0.0), None);
+        assert_eq!(factors(Activation::Relu, 1e-30, 1e-30), None);
     }
 }

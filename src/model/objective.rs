@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::halves::factors_fit_in_f16;
+use super::halves::HalfFactors;
 use super::observe::{ArmBuffers, ArmLayout, ArmRecorder, RowBuffer, buffer_name};
 use super::sampling::padded;
 use super::{ModelArm, SpectralModel};
 use crate::emulator::{Layer, Network, transpose_padded};
 use crate::recording::{
-    Activate, Addition, BufferId, HullRow, Kind, Labels, PerPixel, Precision, Prior, Product,
+    Activate, BufferId, HullRow, Kind, Labels, PerPixel, Precision, Prior, Product,
     REMAINDER_SCALE, Recording, Scope, Split, Stage, Values, remainder_weights,
 };
 use crate::solver::Objective;
@@ -201,12 +201,16 @@ fn record_dense(
         weights.resize(inner * columns, 0.0);
         // 2. In mixed precision, the last layer multiplies f16 numbers if its factors fit. The product of what their
         //    rounding left of the values is added below.
-        let multiplies_halves = recording.precision == Precision::Mixed
-            && is_last
-            && k > 0
-            && factors_fit_in_f16(&layers[..k], arm.emulator.activation, &weights);
+        let half_factors = if recording.precision == Precision::Mixed && is_last && k > 0 {
+            HalfFactors::new(&layers[..k], arm.emulator.activation, &weights)
+        } else {
+            None
+        };
         let mut remainder = None;
-        let weight = if multiplies_halves {
+        let weight = if let Some(factors) = half_factors {
+            weights
+                .iter_mut()
+                .for_each(|weight| *weight *= factors.weight);
             let mut half_buffer = |contents, length| {
                 recording.buffer(name(contents), Scope::Member, Kind::Half, length)
             };
@@ -216,6 +220,7 @@ fn record_dense(
                 remainder: half_buffer("remainder", 2 * inner),
                 rows,
                 columns: inner,
+                factor: factors.input,
             };
             input = split.halves;
             recording.stages.push(Stage::Split(split));
@@ -245,9 +250,10 @@ fn record_dense(
             rows,
             inner,
             columns,
-            addition: None,
+            factor: half_factors.map_or(1.0, |factors| factors.product),
+            added_to: None,
         }));
-        if let Some((input, weight)) = remainder {
+        if let (Some((input, weight)), Some(factors)) = (remainder, half_factors) {
             recording.stages.push(Stage::Product(Product {
                 input,
                 weight,
@@ -255,10 +261,8 @@ fn record_dense(
                 rows: 1,
                 inner: 2 * inner,
                 columns,
-                addition: Some(Addition {
-                    factor: 1.0 / REMAINDER_SCALE,
-                    output_rows: rows,
-                }),
+                factor: factors.product / REMAINDER_SCALE,
+                added_to: Some(rows),
             }));
         }
         let activation = if is_last {

@@ -421,6 +421,7 @@ impl SpectralFitter {
     /// Returns [`Error::InvalidSettings`], which lists every fault.
     pub fn validate(&self) -> Result<()> {
         let mut faults = self.solver.faults();
+        faults.extend(self.control.threads.and_then(crate::threads::thread_fault));
         if let Some(starts) = self
             .starts
             .filter(|starts| !(1..=MOST_STARTS).contains(starts))

@@ -1,7 +1,7 @@
 //! Settings of `CurveFitter`: setters never fail, and the check before a fit lists every fault with its name.
 
 use popfit::{
-    Closure, CurveFit, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Formula,
+    Closure, Control, CurveFit, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Formula,
     LevenbergMarquardt, NelderMead, Solver, Status,
 };
 use popfit_testing::random::Random;
@@ -521,4 +521,31 @@ fn starts_may_be_given_by_name() {
         assert_eq!(error.argument(), Some("starts"));
         assert_eq!(error.to_string(), format!("starts: {expected}"));
     }
+}
+
+/// One row of named starts does not say how many curves there are, and a tied parameter needs none.
+#[test]
+fn named_starts_know_grids_and_ties() {
+    let (x, y) = (
+        [0.0, 1.0, 2.0, 0.0, 1.0, 3.0],
+        [3.0, 1.6, 0.9, 5.0, 2.0, 0.4],
+    );
+    let curves = Curves::on_own_grids(x, y, [("rate", 0.5), ("amplitude", 2.0)]);
+    let error = decay().fit(&curves).unwrap_err();
+    assert_eq!(error.argument(), Some("starts"));
+    assert!(error.to_string().contains("Curves::points"), "{error}");
+    assert_eq!(decay().fit(&curves.points(3)).unwrap().len(), 2);
+    let tied = decay().tie("rate", "0.3 * amplitude");
+    let fits = tied.fit(&Curves::on_common_grid(
+        [0.0, 1.0, 2.0],
+        [3.0, 1.6, 0.9],
+        [("amplitude", 2.0)],
+    ));
+    assert!(fits.unwrap()[0].status.is_success());
+}
+
+#[test]
+fn no_threads_are_a_fault_of_the_settings() {
+    let error = decay().control(Control::default().threads(0)).validate();
+    assert!(error.unwrap_err().to_string().contains("threads"));
 }

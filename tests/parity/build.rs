@@ -270,7 +270,8 @@ impl Builder {
             rows,
             inner: 4,
             columns: HIDDEN,
-            addition: None,
+            factor: 1.0,
+            added_to: None,
         };
         self.recording.stages.push(Stage::Product(product));
         if let Some(activation) = self.model.activation {
@@ -288,7 +289,7 @@ impl Builder {
             };
             self.recording.stages.push(Stage::Activate(stage));
         }
-        let values = self.random.list(HIDDEN * COLUMNS, 0.25);
+        let mut values = self.random.list(HIDDEN * COLUMNS, 0.25);
         let mut remainder = None;
         let (input, weight) = if self.model.halves {
             let mut half_buffer = |name: &str, length| {
@@ -301,8 +302,10 @@ impl Builder {
                 remainder: half_buffer("remainder", 2 * HIDDEN),
                 rows,
                 columns: HIDDEN,
+                factor: 8.0,
             };
             self.recording.stages.push(Stage::Split(split));
+            values.iter_mut().for_each(|weight| *weight *= 4.0);
             let left = Values::F32(remainder_weights(&values).into());
             let weight = self.recording.half_constant("remainder weight", left);
             remainder = Some((split.remainder, weight));
@@ -318,6 +321,7 @@ impl Builder {
                     .constant("weight 1", Values::F32(values.into())),
             )
         };
+        let factor = if self.model.halves { 1.0 / 32.0 } else { 1.0 };
         let template = self.declare_member_buffer("template", rows * COLUMNS);
         let bias = self.declare_constant("bias 1", COLUMNS, 0.3);
         let product = Product {
@@ -327,7 +331,8 @@ impl Builder {
             rows,
             inner: HIDDEN,
             columns: COLUMNS,
-            addition: None,
+            factor,
+            added_to: None,
         };
         self.recording.stages.push(Stage::Product(product));
         if let Some((input, weight)) = remainder {
@@ -338,10 +343,8 @@ impl Builder {
                 rows: 1,
                 inner: 2 * HIDDEN,
                 columns: COLUMNS,
-                addition: Some(Addition {
-                    factor: 1.0 / REMAINDER_SCALE,
-                    output_rows: rows,
-                }),
+                factor: factor / REMAINDER_SCALE,
+                added_to: Some(rows),
             }));
         }
         let activation = Activation::Exp { clip: 300.0 };

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use popfit::low_level::InputFiles;
 use popfit::low_level::Journal;
@@ -166,6 +167,15 @@ fn one_call_fits_files_and_resumes_the_run() {
     // Only files that a run has written itself are replaced.
     let error = fit(&fitter, &path_of("whole.fits")).unwrap_err();
     assert!(matches!(error, Error::OutputExists { .. }), "{error}");
+    // A run that is stopped leaves an earlier run's table as it was.
+    let stopped = fitter.control(Control::default().timeout(Duration::ZERO));
+    let options = WriteOptions::from(&metadata).overwrite(true);
+    let output = path_of("whole.fits");
+    let error = stopped
+        .fit_files(&files, &selection, &output, options)
+        .unwrap_err();
+    assert!(matches!(error, Error::Interrupted { .. }), "{error}");
+    assert!(std::fs::read(output).unwrap() == whole);
 }
 
 /// Passes rows on to a table, and fails after a number of rows.

@@ -2,7 +2,7 @@
 //! the data.
 
 use popfit::emulator::{Activation, EmulatorLayers, Label, Layer};
-use popfit::{Arm, Continuum, Emulator, FitRow, Spectra, SpectralFitter, SpectralModel};
+use popfit::{Arm, Continuum, Emulator, FitRow, Precision, Spectra, SpectralFitter, SpectralModel};
 use popfit_testing::fits::{devices, fitter};
 use popfit_testing::random::Random;
 use popfit_testing::tiny::{PIXELS, wavelength};
@@ -13,6 +13,17 @@ const SIGNAL_TO_NOISE: f64 = 60.0;
 
 /// Returns a network of two labels whose templates are about `unit`, a power of two.
 fn network(unit: f64, output: Activation) -> Emulator {
+    scaled_network(Activation::Tanh, 1.0, unit, output)
+}
+
+/// Returns the same network with another activation function, and with weights of the hidden layer that are multiplied
+/// by `hidden_factor`. Those of an output layer without an activation are divided by it.
+fn scaled_network(
+    activation: Activation,
+    hidden_factor: f64,
+    unit: f64,
+    output: Activation,
+) -> Emulator {
     let mut random = Random(5);
     let mut random_list = |count, size: f64, factor: f64| -> Vec<f32> {
         (0..count)
@@ -20,8 +31,8 @@ fn network(unit: f64, output: Activation) -> Emulator {
             .collect()
     };
     let hidden = Layer::new(
-        random_list(2 * HIDDEN, 2.0, 1.0),
-        random_list(HIDDEN, 0.5, 1.0),
+        random_list(2 * HIDDEN, 2.0, hidden_factor),
+        random_list(HIDDEN, 0.5, hidden_factor),
     );
     let (factor, bias) = if output == Activation::Identity {
         (unit, unit)
@@ -29,14 +40,14 @@ fn network(unit: f64, output: Activation) -> Emulator {
         (1.0, unit.ln())
     };
     let pixels = Layer::new(
-        random_list(HIDDEN * PIXELS, 0.2, factor),
+        random_list(HIDDEN * PIXELS, 0.2, factor / hidden_factor),
         vec![bias as f32; PIXELS],
     );
     let labels = vec![
         Label::new("a", "", 0.0..=1.0),
         Label::new("b", "", -1.0..=1.0),
     ];
-    let layers = EmulatorLayers::new(labels, Activation::Tanh, vec![hidden, pixels]).output(output);
+    let layers = EmulatorLayers::new(labels, activation, vec![hidden, pixels]).output(output);
     Emulator::from_layers(layers.wavelength(wavelength())).unwrap()
 }
 
@@ -128,6 +139,43 @@ fn networks_of_ln_flux_agree_in_any_unit() {
                 popfit_testing::fits::offset(a, &b.parameters, &b.errors) < 0.01,
                 "2^{power}: {a:?} {b:?}"
             );
+        }
+    }
+}
+
+/// Numbers of hidden and output layers that f16 cannot hold as they are: mixed precision scales both.
+#[test]
+fn mixed_precision_ends_as_f32_for_weights_of_any_size() {
+    for (hidden_factor, unit_power) in [(1.0, 0), (1e3, -9), (1e-5, 0), (1e6, 9), (1e-9, -9)] {
+        let unit = f64::from(unit_power).exp2();
+        let network = scaled_network(Activation::Relu, hidden_factor, unit, Activation::Identity);
+        let model = SpectralModel::builder()
+            .add_arm(Arm::new("", network.clone()).continuum(Continuum::none()))
+            .velocity(-100.0..=100.0)
+            .build()
+            .unwrap();
+        let clean = network.templates(&[0.3, 0.2, 0.7, -0.5, 0.5, 0.6]);
+        let mut random = Random(9);
+        let flux: Vec<f64> = clean
+            .iter()
+            .map(|x| f64::from(*x) + unit * random.around(1.7 / SIGNAL_TO_NOISE))
+            .collect();
+        let ivar = vec![(SIGNAL_TO_NOISE / unit).powi(2); flux.len()];
+        let spectra = Spectra::from_arrays(wavelength(), flux, ivar, None, None).unwrap();
+        for device in devices() {
+            let [full, mixed] = [Precision::F32, Precision::Mixed].map(|precision| {
+                let fitter = fitter(model.clone(), &device).precision(precision);
+                fit(&fitter, &spectra)
+            });
+            for (a, b) in full.iter().zip(&mixed) {
+                let offset = popfit_testing::fits::offset(b, &a.parameters, &a.errors);
+                let case = format!("{hidden_factor}, 2^{unit_power}");
+                assert!(
+                    a.status.is_success() && b.status == a.status,
+                    "{case}: {a:?} {b:?}"
+                );
+                assert!(offset < 0.01, "{case}: {offset}: {a:?} {b:?}");
+            }
         }
     }
 }

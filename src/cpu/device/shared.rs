@@ -142,7 +142,8 @@ mod tests {
                 rows: 1,
                 inner: 4,
                 columns: 16,
-                addition: None,
+                factor: 1.0,
+                added_to: None,
             };
             recording.stages.push(Stage::Product(product));
             recording

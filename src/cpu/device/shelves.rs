@@ -174,7 +174,8 @@ mod tests {
                     rows: 1,
                     inner: 4,
                     columns,
-                    addition: None,
+                    factor: 1.0,
+                    added_to: None,
                 };
                 recording.stages.push(Stage::Product(stage));
             }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::curves::CurveRun;
 use crate::curves::input::dominance::is_beyond_floats;
 use crate::curves::input::no_counts::may_all_be_zero;
 use crate::curves::input::sizes::{has_squares, rounding};
@@ -26,7 +27,8 @@ pub(crate) enum GridKind {
 }
 
 /// Starts of curves: numbers (curves, parameters) or (parameters), or one row for all curves whose numbers have the
-/// names of their parameters.
+/// names of their parameters. With names, curves on [their own grids](Curves::on_own_grids) need
+/// [`points`](Curves::points).
 ///
 /// ```
 /// use popfit::{CurveFitter, Curves, Device, Formula};
@@ -68,28 +70,31 @@ impl<const N: usize> From<[(&str, f64); N]> for Starts<'_> {
 }
 
 impl<'a> Starts<'a> {
-    /// Returns the starts in the order of `parameters`.
+    /// Returns the starts in the order of the run's parameters. Those of tied parameters, which are not read, need no
+    /// name.
     ///
     /// # Errors
     /// Returns [`Error::InvalidArgument`] with the name of a parameter that is unknown, given twice or missing.
-    pub(crate) fn ordered(self, parameters: &[String]) -> Result<Values<'a>> {
+    pub(crate) fn ordered(self, run: &CurveRun) -> Result<Values<'a>> {
         let Some(names) = self.names else {
             return Ok(self.values);
         };
+        let parameters = run.model.parameters();
         let fault = |message: String| Error::invalid("starts", format!("starts: {message}"));
         if let Some(name) = names.iter().find(|name| !parameters.contains(name)) {
             let hint = hint(name, parameters.iter().map(String::as_str));
             return Err(fault(format!("there is no parameter `{name}`{hint}")));
         }
-        let start_of = |parameter: &String| {
+        let start_of = |(p, parameter): (usize, &String)| {
             let mut places = (0..names.len()).filter(|k| names[*k] == *parameter);
             match (places.next(), places.next()) {
                 (Some(k), None) => Ok(self.values.at(k)),
+                (None, _) if run.ties.iter().any(|tie| tie.parameter == p) => Ok(0.0),
                 (None, _) => Err(fault(format!("`{parameter}` has none"))),
                 _ => Err(fault(format!("`{parameter}` has two"))),
             }
         };
-        parameters.iter().map(start_of).collect()
+        parameters.iter().enumerate().map(start_of).collect()
     }
 }
 
@@ -219,9 +224,19 @@ impl<'a> Curves<'a> {
         }
     }
 
-    /// Returns the curves with their starts in the order of `parameters`; fails as [`Starts::ordered`] does.
-    pub(crate) fn order_starts(self, parameters: &[String]) -> Result<Curves<'a>> {
-        let starts = self.starts.ordered(parameters)?.into();
+    /// Returns the curves with their starts in the order of the run's parameters.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Starts::ordered`], and [`Error::InvalidArgument`] if neither the starts nor
+    /// [`points`](Curves::points) say how many curves there are.
+    pub(crate) fn order_starts(self, run: &CurveRun) -> Result<Curves<'a>> {
+        let is_named = self.starts.names.is_some();
+        if is_named && self.grid == GridKind::Own && self.points.is_none() {
+            let message = "starts by name are those of all curves: say how many points a curve has \
+                           (`Curves::points`)";
+            return Err(Error::invalid("starts", message));
+        }
+        let starts = self.starts.ordered(run)?.into();
         Ok(Curves { starts, ..self })
     }
 

@@ -86,6 +86,10 @@ impl CurveFitter {
             failures: Arc::default(),
         };
         faults.found.extend(self.estimator.fault());
+        let threads = self.control.threads;
+        faults
+            .found
+            .extend(threads.and_then(crate::threads::thread_fault));
         self.set_cost(&mut run, &mut faults, own_solver);
         self.set_limits(&mut run, &mut faults);
         self.set_priors(&mut run, &mut faults);

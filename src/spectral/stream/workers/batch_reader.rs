@@ -1,9 +1,9 @@
 //! The reader of a stream, which has a thread of its own.
 //!
-//! Files of few spectra (one in SDSS and APOGEE) are fitted together (`spectral/run/pieces.rs`): the reader collects
-//! half a batch, or the share of every worker if that is less. Batches that are written return to the reader, which
-//! reuses their memory. Memory that one thread allocates and another frees becomes fragmented, and new pages take as
-//! much time as reading the numbers.
+//! Files of few spectra (one in SDSS and APOGEE) are fitted together (`spectral/run/prepared_files.rs`): the reader
+//! collects half a batch, or the share of every worker if that is less. Batches that are written return to the reader,
+//! which reuses their memory. Memory that one thread allocates and another frees becomes fragmented, and new pages take
+//! as much time as reading the numbers.
 
 use std::sync::mpsc::{Receiver, Sender};
 
