@@ -98,6 +98,14 @@ impl Plan {
         Ok(names)
     }
 
+    /// Returns the parts that are there and have a lease.
+    pub(super) fn finished_parts_with_lease(&self) -> Result<Vec<usize>> {
+        let names = self.list_names()?;
+        let leased_part = |name: &OsString| name.to_str()?.strip_prefix(".lease-")?.parse().ok();
+        let leased_parts = names.iter().filter_map(leased_part);
+        Ok(leased_parts.filter(|part| self.has_part(*part)).collect())
+    }
+
     /// Returns the path of a worker's note on a part: `.KIND-KKKKK`.
     pub(super) fn note_path(&self, kind: &str, part: usize) -> PathBuf {
         self.folder.join(self.note_name(kind, part))

@@ -241,7 +241,20 @@ impl Worker {
         done.failed = self.plan.write_failure_list(options.attempts)?;
         let missing = self.plan.missing_parts()?.len();
         done.left = missing.saturating_sub(done.failed.len());
+        if done.left == 0 {
+            self.end_silent_leases(options)?;
+        }
         Ok(done)
+    }
+
+    /// Ends the silent leases of finished parts: a worker may be killed after its part is there, and before its lease
+    /// ends.
+    fn end_silent_leases(&self, options: &TakeOptions) -> Result<()> {
+        for part in self.plan.finished_parts_with_lease()? {
+            let path = self.plan.note_path("lease", part);
+            drop(Lease::take(&path, &worker_name(), options.lease)?);
+        }
+        Ok(())
     }
 
     /// Takes the lease of a part that is to be fitted; `None` if it is there, has failed too often, or another worker

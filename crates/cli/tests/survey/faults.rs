@@ -120,3 +120,17 @@ fn a_bad_file_costs_its_own_part_alone() {
     assert!(!survey.path("run/_failed.json").exists());
     survey.assert_merged_is("one.parquet");
 }
+
+/// The lease of a part that is there, whose worker was killed before the lease ended.
+#[test]
+fn leases_of_finished_parts_end() {
+    let survey = Survey::new(4);
+    survey.plan(&["--parts", "4"]);
+    assert_eq!(survey.take(&[]).output().unwrap().status.code(), Some(0));
+    let lease = survey.path("run/.lease-00002");
+    std::fs::write(&lease, "another worker\n0").unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    let output = survey.take(&["--lease", "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+    assert!(!lease.exists());
+}
