@@ -39,7 +39,9 @@ fn gauss2d(c: &mut Criterion) {
     let part = Curves::on_common_grid(x.clone(), y.clone(), starts.clone());
     let mut columns = CurveColumns::default();
     for _ in 0..100 {
-        columns = fitter.fit_columns(&part).expect("columns");
+        fitter
+            .fit_columns_into(&part, &mut columns)
+            .expect("columns");
     }
     println!(
         "gauss2d: peak memory {:?} MiB after 10^7 fits in parts of {}",
@@ -62,7 +64,11 @@ fn gauss2d(c: &mut Criterion) {
         .sample_size(10)
         .throughput(Throughput::Elements(FITS as u64));
     group.bench_function("10^6 fits", |b| {
-        b.iter(|| fitter.fit_columns(&curves).expect("columns"))
+        b.iter(|| {
+            fitter
+                .fit_columns_into(&curves, &mut columns)
+                .expect("columns")
+        })
     });
     group.finish();
 }

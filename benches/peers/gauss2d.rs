@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     let mut columns = fitter.fit_columns(&curves)?;
     let (begin, mut rounds) = (Instant::now(), 0);
     while rounds == 0 || begin.elapsed() < Duration::from_secs_f64(seconds) {
-        columns = fitter.fit_columns(&curves)?;
+        fitter.fit_columns_into(&curves, &mut columns)?;
         rounds += 1;
     }
     let rate = (rounds * count) as f64 / begin.elapsed().as_secs_f64();

@@ -326,12 +326,21 @@ impl CurveFitter {
     /// The errors of [`fit`](Self::fit).
     pub fn fit_columns(&self, curves: &Curves) -> Result<CurveColumns> {
         let mut columns = CurveColumns::default();
+        self.fit_columns_into(curves, &mut columns)?;
+        Ok(columns)
+    }
+
+    /// Fits all curves as [`fit_columns`](Self::fit_columns) does, in the memory of earlier columns: new memory takes
+    /// up to 40 % of the time of very quick fits.
+    ///
+    /// # Errors
+    /// The errors of [`fit`](Self::fit).
+    pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
         self.control.scope(|| {
             let run = self.make_run()?;
             let curves = curves.view().order_starts(&run)?;
-            run.fit_columns(&curves, &mut columns, &self.watch(&curves))
-        })??;
-        Ok(columns)
+            run.fit_columns(&curves, columns, &self.watch(&curves))
+        })?
     }
 
     /// Returns confidence intervals of `fits`, which [`fit`](Self::fit) made of `curves`: for each curve those of all
