@@ -1,80 +1,104 @@
 // The damped step inside the box for step.wgsl: (A + S + mu diag A) delta = g, S = s s^T of secant.wgsl, bounds by an
 // active set (see docs/src/equations.md). Twin of src/solver/round/step/damped.rs and system.rs.
-//@use math, packed, solve, faces
-
-// PARAMETERS as the compiler cannot know it: unrolling every loop below takes software drivers seconds.
-var<private> parameter_count: u32;
+//@use math, packed, step_member, faces
 
 var<private> delta: array<f32, PARAMETERS>;
 var<private> secant: array<f32, PARAMETERS>; // s, zeros unless secant.wgsl sets it
-var<private> free: array<bool, PARAMETERS>;
+var<private> curved: array<f32, TRIANGLE>; // A + s s^T
+var<private> may_move: array<bool, PARAMETERS>; // from the accepted point, set by largest_cosine
+var<private> free: array<bool, PARAMETERS>; // not held at a bound by the step so far
+var<private> factor: array<f32, TRIANGLE>; // L of the damped system, with the reciprocals of its diagonal
+var<private> solution: array<f32, PARAMETERS>; // of the damped system
 var<private> rescaled: bool; // the step is shorter or longer than it was solved for
 var<private> reduction: f32; // 2 g delta - delta (A + S) delta before the step was shortened
 var<private> step_length: f32; // |sqrt(diag A) delta| before the step was shortened
-var<private> taken_reduction: f32; // that of the shortened step, negative if it was rescaled: see was_rescaled
+var<private> taken_reduction: f32; // that of the shortened step, negative if it was rescaled
 var<private> damping_floor: f32; // share of the largest diagonal element of A
 var<private> diagonal_floor: f32; // least diagonal element of A in the damping
 var<private> step_damping: f32; // the largest share of its own diagonal by which a free parameter is damped
 var<private> step_scale: f32; // |sqrt(diag A) theta| over the parameters that moved
 
-fn normal_entry(slot: u32, p: u32, q: u32) -> f32 {
-    return state[at(NORMAL + packed_symmetric(p, q), slot)];
+// Element (p, q) of A + s s^T.
+fn curvature(p: u32, q: u32) -> f32 {
+    return curved[packed_symmetric(p, q)];
 }
 
-// Element (p, q) of A + s s^T, the normal matrix and the secant correction.
-fn curvature(slot: u32, p: u32, q: u32) -> f32 {
-    return normal_entry(slot, p, q) + secant[p] * secant[q];
+// Sets A + s s^T, the normal matrix and the secant correction.
+fn set_curvature() {
+    //@for p 0 PARAMETERS
+    //@for q 0 $p+1
+    curved[packed($pu, $qu)] = normal_entry($pu, $qu) + secant[$p] * secant[$q];
+    //@end
+    //@end
 }
 
-// True if a parameter may move: its bounds leave room, it is not pushed against one, and the model depends on it.
-fn is_free(slot: u32, p: u32) -> bool {
-    let value = state[at(ACCEPTED + p, slot)];
-    let slope = state[at(GRADIENT + p, slot)];
-    let lower = lower_bound(slot, p);
-    let upper = upper_bound(slot, p);
-    let pushed = (value <= lower && slope <= 0.0) || (value >= upper && slope >= 0.0);
-    return upper > lower && !pushed && normal_entry(slot, p, p) > 0.0;
-}
-
-// The largest diagonal element of a free parameter.
-fn largest_diagonal(slot: u32) -> f32 {
-    var largest = 0.0;
-    for (var p = 0u; p < parameter_count; p++) {
-        largest = max(largest, select(0.0, normal_entry(slot, p, p), free[p]));
-    }
-    return largest;
+// The cosine between the residual and a column of the Jacobian, times the root of the cost; negative where the
+// parameter may not move: its bounds leave no room, it is pushed against one, or the model does not depend on it.
+fn scaled_cosine(value: f32, low: f32, high: f32, slope: f32, diagonal: f32) -> f32 {
+    let is_pushed = ((value <= low) & (slope <= 0.0)) | ((value >= high) & (slope >= 0.0));
+    let may_move = (high > low) & !is_pushed & (diagonal > 0.0);
+    return select(-1.0, abs(slope) * inverseSqrt(diagonal), may_move);
 }
 
 // The damping term of a diagonal element: mu D, D = diag A, but at least `diagonal_floor`.
-fn damping_term(slot: u32, p: u32, mu: f32) -> f32 {
-    return mu * max(normal_entry(slot, p, p), diagonal_floor);
+fn damping_term(p: u32) -> f32 {
+    return mu * max(normal_entry(p, p), diagonal_floor);
 }
 
-// Solves (A_FF + mu D) x = g_F - A_FC delta_C, A with S, for the free F, the others C held.
-fn solve_free(slot: u32, mu: f32) -> bool {
-    step_damping = mu;
-    var order = 0u;
-    for (var p = 0u; p < parameter_count; p++) {
-        if free[p] {
-            var column = 0u;
-            var right_side = state[at(GRADIENT + p, slot)];
-            for (var q = 0u; q < parameter_count; q++) {
-                let entry = curvature(slot, p, q);
-                if !free[q] {
-                    right_side -= entry * delta[q];
-                } else if q < p {
-                    matrix[packed(order, column)] = entry;
-                    column += 1u;
-                }
-            }
-            let damping = damping_term(slot, p, mu);
-            step_damping = max(step_damping, damping / normal_entry(slot, p, p));
-            matrix[packed(order, order)] = curvature(slot, p, p) + damping;
-            x[order] = right_side;
-            order += 1u;
-        }
+// Solves (A_FF + mu D) x = g_F - A_FC delta_C, A with S, for the free F, the others C held: their x is delta, exactly.
+// False if a pivot is not positive, or if an element of the solution is not finite.
+fn solve_free() -> bool {
+    var is_solved = true;
+    var smallest_diagonal = diagonal_floor; // of a free parameter, where the floor counts
+    // 1. The right sides.
+    //@for i 0 PARAMETERS
+    solution[$i] = gradient($iu);
+    //@end
+    //@for q 0 PARAMETERS
+    {
+        let held = select(delta[$q], 0.0, free[$q]);
+        //@for i 0 PARAMETERS
+        solution[$i] -= curvature($iu, $qu) * held;
+        //@end
     }
-    return cholesky(order) && cholesky_solve(order);
+    //@end
+    // 2. Factorise, with rows of the identity for held parameters, and substitute forwards.
+    //@for i 0 PARAMETERS
+    {
+        var right_side = select(delta[$i], solution[$i], free[$i]);
+        smallest_diagonal = select(smallest_diagonal, min(smallest_diagonal, normal_entry($iu, $iu)), free[$i]);
+        var pivot = select(1.0, curvature($iu, $iu) + damping_term($iu), free[$i]);
+        //@for j 0 $i
+        {
+            var entry = select(0.0, curvature($iu, $ju), free[$i] & free[$j]);
+            //@for k 0 $j
+            entry -= factor[packed($iu, $ku)] * factor[packed($ju, $ku)];
+            //@end
+            entry *= factor[packed($ju, $ju)];
+            factor[packed($iu, $ju)] = entry;
+            pivot -= entry * entry;
+            right_side -= entry * solution[$j];
+        }
+        //@end
+        is_solved = is_solved & (pivot > 0.0) & is_finite(pivot);
+        let reciprocal = inverseSqrt(pivot);
+        factor[packed($iu, $iu)] = reciprocal;
+        solution[$i] = right_side * reciprocal;
+    }
+    //@end
+    step_damping = select(mu, mu * (diagonal_floor / smallest_diagonal), smallest_diagonal < diagonal_floor);
+    // 3. Substitute backwards.
+    //@back i 0 PARAMETERS
+    {
+        let element = select(delta[$i], solution[$i] * factor[packed($iu, $iu)], free[$i]);
+        solution[$i] = element;
+        is_solved = is_solved & is_finite(element);
+        //@for j 0 $i
+        solution[$j] -= factor[packed($iu, $ju)] * element;
+        //@end
+    }
+    //@end
+    return is_solved;
 }
 
 // The magnitude of a parameter, by which its steps are limited: |x|, but at least a share of its unit.
@@ -83,73 +107,74 @@ fn magnitude(value: f32) -> f32 {
 }
 
 // Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude; returns the share that is left.
-fn shorten(slot: u32) -> f32 {
+fn shorten() -> f32 {
     var largest_ratio = 0.0;
-    for (var p = 0u; p < parameter_count; p++) {
-        largest_ratio = max(largest_ratio, abs(delta[p]) / magnitude(state[at(ACCEPTED + p, slot)]));
-    }
+    //@for p 0 PARAMETERS
+    largest_ratio = max(largest_ratio, abs(delta[$p]) / magnitude(accepted[$p]));
+    //@end
     if largest_ratio <= LARGEST_STEP {
         return 1.0;
     }
-    for (var p = 0u; p < parameter_count; p++) {
-        delta[p] *= LARGEST_STEP / largest_ratio;
-    }
-    return LARGEST_STEP / largest_ratio;
+    let share = LARGEST_STEP / largest_ratio;
+    //@for p 0 PARAMETERS
+    delta[$p] *= share;
+    //@end
+    return share;
 }
 
 // Predicts the reduction of the step, shortens it where it is too long, and measures it.
-fn finish_step(slot: u32) {
+fn finish_step() {
     var linear = 0.0;
     var quadratic = 0.0;
     var length_squared = 0.0;
     var scale_squared = 0.0;
-    for (var p = 0u; p < parameter_count; p++) {
-        linear += state[at(GRADIENT + p, slot)] * delta[p];
-        for (var q = 0u; q < parameter_count; q++) {
-            quadratic += delta[p] * curvature(slot, p, q) * delta[q];
-        }
-        if delta[p] != 0.0 {
-            let value = state[at(ACCEPTED + p, slot)];
-            let diagonal = normal_entry(slot, p, p);
-            length_squared += diagonal * delta[p] * delta[p];
-            scale_squared += diagonal * value * value;
-        }
+    //@for p 0 PARAMETERS
+    {
+        linear += gradient($pu) * delta[$p];
+        //@for q 0 PARAMETERS
+        quadratic += delta[$p] * curvature($pu, $qu) * delta[$q];
+        //@end
+        let diagonal = normal_entry($pu, $pu);
+        length_squared += diagonal * delta[$p] * delta[$p];
+        scale_squared += select(0.0, diagonal * accepted[$p] * accepted[$p], delta[$p] != 0.0);
     }
+    //@end
     reduction = 2.0 * linear - quadratic;
     step_length = sqrt(length_squared);
     step_scale = sqrt(scale_squared);
-    let share = shorten(slot);
+    let share = shorten();
     rescaled = share < 1.0;
     taken_reduction = select(reduction, -share * (2.0 * linear - share * quadratic), rescaled);
 }
 
 // Walks towards the solution for the free parameters until no bound is met and no parameter is released.
-fn solve_in_box(slot: u32, mu: f32) -> bool {
-    for (var p = 0u; p < parameter_count; p++) {
-        delta[p] = 0.0;
-        free[p] = is_free(slot, p);
-    }
-    diagonal_floor = damping_floor * largest_diagonal(slot);
-    for (var leg = 0u; leg <= LEGS_PER_PARAMETER * parameter_count; leg++) {
-        if !solve_free(slot, mu) {
+fn solve_in_box() -> bool {
+    var largest_diagonal = 0.0;
+    //@for p 0 PARAMETERS
+    delta[$p] = 0.0;
+    free[$p] = may_move[$p];
+    largest_diagonal = max(largest_diagonal, select(0.0, normal_entry($pu, $pu), free[$p]));
+    //@end
+    diagonal_floor = damping_floor * largest_diagonal;
+    for (var leg = 0u; leg <= LEGS_PER_PARAMETER * PARAMETERS; leg++) {
+        if !solve_free() {
             return false;
         }
-        if !advance_to_face(slot) && !release_best_parameter(slot, mu) {
+        if !advance_to_face() && !release_best_parameter() {
             break;
         }
     }
-    finish_step(slot);
+    finish_step();
     return true;
 }
 
 // Raises the damping until the matrix factorises; false if it never does.
-fn solve_damped_step(slot: u32) -> bool {
+fn solve_damped_step() -> bool {
     for (var attempt = 0u; attempt < SOLVE_ATTEMPTS; attempt++) {
-        let mu = state[at(DAMPING, slot)];
-        if solve_in_box(slot, mu) {
+        if solve_in_box() {
             return true;
         }
-        state[at(DAMPING, slot)] = max(DAMPING_RAISE * mu, LEAST_RAISED_DAMPING);
+        mu = max(DAMPING_RAISE * mu, LEAST_RAISED_DAMPING);
     }
     return false;
 }

@@ -14,6 +14,9 @@ use crate::math::triangle::packed_length;
 use crate::recording::Recording;
 use crate::solver::{LevenbergMarquardt, Method, NelderMead, Tolerances};
 
+/// Maximum number of parameters of a step whose loops are unrolled, so that a member's numbers are in registers.
+const MAX_UNROLLED_PARAMETERS: usize = 8;
+
 /// Returns the shaders of a round: one for each group of stages, `step` and `halve` or `simplex`, and `compact`. More
 /// than `few_simplices` fill the device.
 pub(super) fn round_shaders(
@@ -93,7 +96,10 @@ fn step_shader(
     shader.bind("control", "i32", BindingTarget::Control, true);
     shader.bind("limits", "f32", BindingTarget::Limits, false);
     let constants = &mut shader.constants;
-    constants.unsigned("TRIANGLE", packed_length(recording.parameters.len()));
+    let parameters = recording.parameters.len();
+    constants.keeps_loops =
+        context.products.is_for_software() || parameters > MAX_UNROLLED_PARAMETERS;
+    constants.unsigned("TRIANGLE", packed_length(parameters));
     constants.line(&format!(
         "const TRUSTS_STEPS: bool = {};",
         recording.trusts_steps()

@@ -9,6 +9,7 @@ use super::context::{GpuContext, Options};
 use super::layout::{CONTROL_CELLS, Layout, RUNNING_STATUS, StateField};
 use super::population::GpuPopulation;
 use crate::buffers::{LossSums, Parameter, Sums};
+use crate::kernels::product::Variant;
 use crate::math::Real;
 use crate::math::triangle::{packed_index, packed_length};
 use crate::recording::Recording;
@@ -523,7 +524,10 @@ fn members_in_any_state_take_the_same_step_on_gpu_and_host() {
         Ok((_, adapter)) => adapter,
         Err(error) => return skip(Need::Gpu, error),
     };
-    let context = Arc::new(GpuContext::open(adapter, Options::default()).unwrap());
+    // The adapter's own kernel, and that of cards, whose loops are unrolled.
+    let open = || GpuContext::open(adapter.clone(), Options::default()).unwrap();
+    let contexts = [Arc::new(open()), Arc::new(open())];
+    let _ = contexts[1].product.set(Variant::Tiles { x: 8, y: 8 });
     let parameter = |p: usize| Parameter {
         name: p.to_string(),
         origin: 0.0,
@@ -533,23 +537,26 @@ fn members_in_any_state_take_the_same_step_on_gpu_and_host() {
         parameters: (0..PARAMETERS).map(parameter).collect(),
         ..Recording::default()
     };
-    let mut transitions = compare_steps(&context, &recording, &SETTINGS, 11);
-    // Now costs are capped, and steps converge by their lengths.
+    // The second time costs are capped, and steps converge by their lengths.
     let by_length = LevenbergMarquardt {
         ftol: 1e-13,
         xtol: 1e-3,
         ..SETTINGS
     };
-    for (transition, count) in compare_steps(
-        &context,
-        &Recording {
-            caps_cost: true,
-            ..recording
-        },
-        &by_length,
-        12,
-    ) {
-        *transitions.entry(transition).or_default() += count;
+    let capped = Recording {
+        caps_cost: true,
+        ..recording.clone()
+    };
+    let mut transitions = Transitions::new();
+    for context in &contexts {
+        for counts in [
+            compare_steps(context, &recording, &SETTINGS, 11),
+            compare_steps(context, &capped, &by_length, 12),
+        ] {
+            for (transition, count) in counts {
+                *transitions.entry(transition).or_default() += count;
+            }
+        }
     }
     println!("{transitions:#?}");
     let changes_of_phase = [

@@ -133,6 +133,11 @@ impl Products {
         }
     }
 
+    /// Returns whether these are the kernels of software, which compiles slowly and has no registers to fill.
+    pub(crate) fn is_for_software(self) -> bool {
+        self.full == Variant::Registers
+    }
+
     /// Returns whether a product's kernel may activate its results. It sees all rows of whole members, which nearly
     /// fill its tile.
     pub(crate) fn may_activate(self, declared: Declared<'_>, product: &Product) -> bool {

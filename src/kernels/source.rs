@@ -2,7 +2,8 @@
 //!
 //! Directives are comments: `//@use a, b` names files of `shaders/shared/`; `//@for i 0 COUNT … //@end` repeats its
 //! lines with `$i` replaced, so that private arrays are indexed by constants and no loop counts against a driver's
-//! limit; `//@back i 0 COUNT … //@end` does so from the last number to the first.
+//! limit; `//@back i 0 COUNT … //@end` does so from the last number to the first. A shader whose constants say so keeps
+//! them as loops, with a count that compilers do not know: drivers of software would take seconds to unroll `step`.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -92,8 +93,11 @@ const SHARED: [(&str, &str); 36] = [
         "small_unbounded",
         include_str!("../../shaders/shared/small_unbounded.wgsl"),
     ),
-    ("solve", include_str!("../../shaders/shared/solve.wgsl")),
     ("state", include_str!("../../shaders/shared/state.wgsl")),
+    (
+        "step_member",
+        include_str!("../../shaders/shared/step_member.wgsl"),
+    ),
     (
         "stored_rows",
         include_str!("../../shaders/shared/stored_rows.wgsl"),
@@ -109,6 +113,8 @@ const ENABLE: &str = "enable ";
 pub struct Constants {
     text: String,
     unsigned: HashMap<String, usize>,
+    /// True if the shader's marked loops stay loops. It then needs a function `at_run_time(count)`.
+    pub keeps_loops: bool,
     /// Message about the first number that f32 cannot hold.
     pub bad: Option<String>,
 }
@@ -238,7 +244,7 @@ impl WgslSource {
                 text: text.to_owned(),
             })
             .collect();
-        for NumberedLine { number, text } in unroll_loops(&lines, &constants.unsigned) {
+        for NumberedLine { number, text } in expand_loops(&lines, constants) {
             self.push_line(&text, file, number);
         }
     }
@@ -276,41 +282,102 @@ fn parse_opening(line: &str) -> Option<(&str, bool)> {
     line.strip_prefix("//@back ").map(|words| (words, true))
 }
 
-/// Repeats each block `//@for NAME FIRST LAST`, with `$NAME` replaced by every number from FIRST to before LAST, and
-/// each `//@back` in the other order. Only these lines open blocks, so that `//@end` without one is left alone.
-fn unroll_loops(lines: &[NumberedLine], constants: &HashMap<String, usize>) -> Vec<NumberedLine> {
-    let mut unrolled = Vec::new();
+/// A marked loop.
+struct MarkedLoop<'a> {
+    variable: &'a str,
+    first: &'a str,
+    last: &'a str,
+    is_downwards: bool,
+}
+
+impl MarkedLoop<'_> {
+    /// Repeats the body with `$NAME` replaced by every number from FIRST to before LAST, or in the other order.
+    fn unroll(&self, body: &[NumberedLine], constants: &Constants) -> Vec<NumberedLine> {
+        let [first, last] =
+            [self.first, self.last].map(|bound| evaluate_bound(bound, &constants.unsigned));
+        let mut values: Vec<usize> = (first..last).collect();
+        if self.is_downwards {
+            values.reverse();
+        }
+        let repeat = |value: usize| {
+            let body = self.replace_variable(body, &value.to_string(), &format!("{value}u"));
+            expand_loops(&body, constants)
+        };
+        values.into_iter().flat_map(repeat).collect()
+    }
+
+    /// Turns the lines of the block into a loop of WGSL.
+    fn keep(
+        &self,
+        body: &[NumberedLine],
+        constants: &Constants,
+        number: usize,
+    ) -> Vec<NumberedLine> {
+        let MarkedLoop { variable, .. } = self;
+        let [first, last] =
+            [self.first, self.last].map(|bound| write_bound(bound, &constants.unsigned));
+        let opening = if self.is_downwards {
+            format!("for (var {variable} = {last}; {variable} > {first};) {{ {variable}--;")
+        } else {
+            format!("for (var {variable} = {first}; {variable} < {last}; {variable}++) {{")
+        };
+        let line = |text: String| NumberedLine { number, text };
+        let body = self.replace_variable(body, variable, variable);
+        let mut lines = vec![line(opening)];
+        lines.extend(expand_loops(&body, constants));
+        lines.push(line("}".to_owned()));
+        lines
+    }
+
+    /// Returns the body with `$NAME` replaced by `value`, and `$NAMEu` by `unsigned`.
+    fn replace_variable(
+        &self,
+        body: &[NumberedLine],
+        value: &str,
+        unsigned: &str,
+    ) -> Vec<NumberedLine> {
+        let placeholder = format!("${}", self.variable);
+        let replace = |line: &NumberedLine| NumberedLine {
+            number: line.number,
+            text: line
+                .text
+                .replace(&format!("{placeholder}u"), unsigned)
+                .replace(&placeholder, value),
+        };
+        body.iter().map(replace).collect()
+    }
+}
+
+/// Unrolls each block `//@for NAME FIRST LAST … //@end` or `//@back …`, or keeps it as a loop where the constants say
+/// so. Only these lines open blocks, so that `//@end` without one is left alone.
+fn expand_loops(lines: &[NumberedLine], constants: &Constants) -> Vec<NumberedLine> {
+    let mut expanded = Vec::new();
     let mut i = 0;
     while i < lines.len() {
         let Some((words, is_downwards)) = parse_opening(&lines[i].text) else {
-            unrolled.push(lines[i].clone());
+            expanded.push(lines[i].clone());
             i += 1;
             continue;
         };
         let end = matching_end(lines, i);
         let words: Vec<&str> = words.split_whitespace().collect();
         if let [variable, first, last] = words[..] {
-            let placeholder = format!("${variable}");
-            let first = evaluate_bound(first, constants);
-            let last = evaluate_bound(last, constants);
-            let mut values: Vec<usize> = (first..last).collect();
-            if is_downwards {
-                values.reverse();
-            }
-            for value in values {
-                let body: Vec<NumberedLine> = lines[i + 1..end]
-                    .iter()
-                    .map(|line| NumberedLine {
-                        number: line.number,
-                        text: line.text.replace(&placeholder, &value.to_string()),
-                    })
-                    .collect();
-                unrolled.extend(unroll_loops(&body, constants));
-            }
+            let marked_loop = MarkedLoop {
+                variable,
+                first,
+                last,
+                is_downwards,
+            };
+            let body = &lines[i + 1..end];
+            expanded.extend(if constants.keeps_loops {
+                marked_loop.keep(body, constants, lines[i].number)
+            } else {
+                marked_loop.unroll(body, constants)
+            });
         }
         i = end + 1;
     }
-    unrolled
+    expanded
 }
 
 /// Returns the index of the `//@end` line of the loop that begins at line `start`; the number of lines if there is
@@ -340,9 +407,37 @@ fn evaluate_bound(text: &str, constants: &HashMap<String, usize>) -> usize {
         .sum()
 }
 
+/// Writes a loop's bound in WGSL. Compilers do not know a constant's value there.
+fn write_bound(text: &str, constants: &HashMap<String, usize>) -> String {
+    let write_term = |term: &str| {
+        if term.parse::<usize>().is_ok() {
+            format!("{term}u")
+        } else if constants.contains_key(term) {
+            format!("at_run_time({term})")
+        } else {
+            term.to_owned()
+        }
+    };
+    let terms: Vec<String> = text.split('+').map(write_term).collect();
+    terms.join(" + ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kept_loops_have_counts_that_compilers_do_not_know() {
+        let mut constants = Constants::default();
+        constants.unsigned("N", 2);
+        constants.keeps_loops = true;
+        let text = "//@for i 0 N\n//@back j $i+1 N\nb[$i][$ju];\n//@end\n//@end\n";
+        let source = WgslSource::join(&constants, "k", text, &[], None);
+        let kept = "const N: u32 = 2u;\nfor (var i = 0u; i < at_run_time(N); i++) {\n\
+                    for (var j = at_run_time(N); j > i + 1u;) { j--;\nb[i][j];\n}\n}\n";
+        assert_eq!(source.text, kept);
+        assert_eq!(source.locate(4), "shaders/k.wgsl:3");
+    }
 
     #[test]
     fn nested_loops_are_unrolled_and_lines_keep_their_origin() {
