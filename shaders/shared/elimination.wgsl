@@ -13,53 +13,62 @@ fn coefficient(r: u32) -> u32 {
     return TRIANGLE + r;
 }
 
-// Replaces the triangle by its Cholesky factor; false if there is none.
-fn factorise() -> bool {
+// Replaces the triangle by its Cholesky factor, column by column, with a lane for each row. A pivot that is not positive
+// leaves NaN in its column and in all that depends on it.
+fn factorise(lane: u32) {
     let terms = term_count();
-    for (var r = 0u; r < terms; r++) {
-        // a term that no pixel sees (an arm that drops out) leaves the solve: its row is zero, its coefficient too
-        if totals[packed(r, r)] == 0.0 {
-            totals[packed(r, r)] = 1.0;
-        }
-        for (var c = 0u; c <= r; c++) {
-            var sum = totals[packed(r, c)];
+    // The factor grows in `scratch`, because lanes still read the triangle.
+    for (var c = 0u; c < terms; c++) {
+        if lane >= c && lane < terms {
+            // a term that no pixel sees (an arm that drops out) leaves the solve: its row is zero, its coefficient too
+            let diagonal = totals[packed(c, c)];
+            var pivot = select(diagonal, 1.0, diagonal == 0.0);
+            var sum = totals[packed(lane, c)];
             for (var k = 0u; k < c; k++) {
-                sum -= totals[packed(r, k)] * totals[packed(c, k)];
+                pivot -= scratch[c][k] * scratch[c][k];
+                sum -= scratch[lane][k] * scratch[c][k];
             }
-            if r > c {
-                totals[packed(r, c)] = sum / totals[packed(c, c)];
-            } else if sum > 0.0 && is_finite(sum) {
-                totals[packed(r, r)] = sqrt(sum);
-            } else {
-                return false;
-            }
+            let root = select(nan_like(pivot), sqrt(pivot), pivot > 0.0 && is_finite(pivot));
+            scratch[lane][c] = select(sum / root, root, lane == c);
+        }
+        workgroupBarrier();
+    }
+    if lane < terms {
+        for (var c = 0u; c <= lane; c++) {
+            totals[packed(lane, c)] = scratch[lane][c];
         }
     }
-    return true;
+    workgroupBarrier();
 }
 
-// Replaces the totals x from `first` on by L^-1 x.
-fn forward(first: u32) {
+// Replaces the totals x from `first` on by L^-1 x, with a lane for each element.
+fn forward(first: u32, lane: u32) {
     let terms = term_count();
-    for (var r = 0u; r < terms; r++) {
-        var sum = totals[first + r];
-        for (var k = 0u; k < r; k++) {
-            sum -= totals[packed(r, k)] * totals[first + k];
+    var element = totals[first + min(lane, terms - 1u)];
+    for (var c = 0u; c < terms; c++) {
+        if lane == c {
+            totals[first + c] = element / totals[packed(c, c)];
         }
-        totals[first + r] = sum / totals[packed(r, r)];
+        workgroupBarrier();
+        if lane > c && lane < terms {
+            element -= totals[packed(lane, c)] * totals[first + c];
+        }
     }
 }
 
-// Replaces the totals x from `first` on by L^-T x.
-fn backward(first: u32) {
+// Replaces the totals x from `first` on by L^-T x, with a lane for each element.
+fn backward(first: u32, lane: u32) {
     let terms = term_count();
+    var element = totals[first + min(lane, terms - 1u)];
     for (var i = terms; i > 0u; i--) {
-        let r = i - 1u;
-        var sum = totals[first + r];
-        for (var k = i; k < terms; k++) {
-            sum -= totals[packed(k, r)] * totals[first + k];
+        let c = i - 1u;
+        if lane == c {
+            totals[first + c] = element / totals[packed(c, c)];
         }
-        totals[first + r] = sum / totals[packed(r, r)];
+        workgroupBarrier();
+        if lane < c {
+            element -= totals[packed(c, lane)] * totals[first + c];
+        }
     }
 }
 
@@ -108,19 +117,23 @@ fn orthonormalise(lane: u32) {
 }
 
 // a and ln det C, or NaN.
-fn conclude(slot: u32) {
-    let solved = factorise();
-    if solved {
-        forward(TRIANGLE);
-        backward(TRIANGLE);
-    }
+fn conclude(slot: u32, lane: u32) {
+    factorise(lane);
+    forward(TRIANGLE, lane);
+    backward(TRIANGLE, lane);
     let terms = term_count();
-    var ln_det = select(nan_like(1.0), 0.0, solved);
-    for (var r = 0u; r < terms; r++) {
-        ln_det += 2.0 * logf(totals[packed(r, r)]);
-        totals[coefficient(r)] = select(nan_like(1.0), totals[coefficient(r)], solved);
+    if lane < terms {
+        scratch[0][lane] = logf(totals[packed(lane, lane)]);
     }
-    state[at(TRIAL_LN_DET, slot)] += ln_det;
+    workgroupBarrier();
+    if lane == 0u {
+        var ln_det = 0.0;
+        for (var c = 0u; c < terms; c++) {
+            ln_det += 2.0 * scratch[0][c];
+        }
+        state[at(TRIAL_LN_DET, slot)] += ln_det;
+    }
+    workgroupBarrier();
 }
 
 fn eliminate(rows: Rows, position: u32, slot: u32, lane: u32) {
@@ -137,9 +150,6 @@ fn eliminate(rows: Rows, position: u32, slot: u32, lane: u32) {
     }
     reduce_continuum_sums(lane);
     orthonormalise(lane);
-    if lane == 0u {
-        conclude(slot);
-    }
-    workgroupBarrier();
+    conclude(slot, lane);
     refine(rows, position, slot, lane);
 }

@@ -40,14 +40,18 @@ fn add_weighted(value: f32, w: f32, d: f32) {
 }
 
 // Takes a Newton step; NaN where the first fit has failed.
-fn take_step() {
-    orthonormalise_vector(REFINED, 1u);
-    forward(REFINED);
-    backward(REFINED);
-    let curvature = totals[REFINED + TERMS] / max(totals[REFINED + TERMS + 1u], 1.0);
-    for (var c = 0u; c < term_count(); c++) {
-        refined[c] += totals[REFINED + c] / max(curvature, LEAST_CURVATURE);
+fn take_step(lane: u32) {
+    if lane == 0u {
+        orthonormalise_vector(REFINED, 1u);
     }
+    workgroupBarrier();
+    forward(REFINED, lane);
+    backward(REFINED, lane);
+    if lane < term_count() {
+        let curvature = totals[REFINED + TERMS] / max(totals[REFINED + TERMS + 1u], 1.0);
+        refined[lane] += totals[REFINED + lane] / max(curvature, LEAST_CURVATURE);
+    }
+    workgroupBarrier();
 }
 
 fn sweep(rows: Rows, position: u32, slot: u32, lane: u32, is_last: bool) {
@@ -79,20 +83,17 @@ fn refine(rows: Rows, position: u32, slot: u32, lane: u32) {
     for (var step = 0u; step < STEPS; step++) {
         sweep(rows, position, slot, lane, false);
         reduce_refinement_sums(lane);
-        if lane == 0u {
-            take_step();
-        }
-        workgroupBarrier();
+        take_step(lane);
     }
     sweep(rows, position, slot, lane, true);
     reduce_continuum_sums(lane);
     orthonormalise(lane);
-    if lane == 0u {
-        let is_positive_definite = factorise();
-        forward(TRIANGLE);
-        for (var c = 0u; c < term_count(); c++) {
-            refined[c] = select(nan_like(1.0), refined[c], is_positive_definite);
-        }
+    factorise(lane);
+    forward(TRIANGLE, lane);
+    if lane < TERMS {
+        // A pivot that is not positive leaves NaN in the last one.
+        let is_solved = is_finite(totals[packed(TERMS - 1u, TERMS - 1u)]);
+        refined[lane] = select(nan_like(1.0), refined[lane], is_solved);
     }
     workgroupBarrier();
 }
