@@ -12,7 +12,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use popfit::low_level::buffers::Cost;
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::recording::*;
-use popfit::low_level::solver::{Backend, Batch, LevenbergMarquardt, Method};
+use popfit::low_level::solver::{Backend, Batch, LevenbergMarquardt};
 
 const MEMBERS: usize = 64;
 const REPEATS: usize = 32;
@@ -399,9 +399,9 @@ fn kernels(c: &mut Criterion) {
                 .measurement_time(Duration::from_secs(2));
             let (recording, arm, cost) = recording(kernel);
             let batch = batch(&recording, &arm);
-            let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
+            let settings = LevenbergMarquardt::default();
             let mut population = device
-                .population(Arc::new(recording), &method, MEMBERS)
+                .population(Arc::new(recording), &settings, MEMBERS)
                 .expect("a population");
             if cost > 0.0 {
                 group.throughput(Throughput::Elements(MEMBERS as u64 * cost as u64));

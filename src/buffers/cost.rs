@@ -18,7 +18,7 @@ pub enum Work {
     Observe,
     /// Priors, continuum, sums over pixels.
     NormalMatrix,
-    /// `step` and `halve`, or `simplex`.
+    /// `step` and `halve`.
     Step,
     Compact,
     /// Outcomes, to the host.

@@ -9,7 +9,7 @@ use crate::curves::routes::objective::{
 };
 use crate::curves::{CurveFitter, CurveRun};
 use crate::error::Result;
-use crate::solver::{Estimator, Method, Objective};
+use crate::solver::{Estimator, Objective};
 
 impl CurveRun {
     /// Compares the derivatives that the device computes at one point with differences, one result per parameter, as
@@ -56,11 +56,11 @@ impl CurveRun {
             ..self.design()
         };
         let objective = CurveObjective::new(design, points, GridKind::Shared, false);
-        let method = Method::LevenbergMarquardt(CurveFitter::LEVENBERG_MARQUARDT);
+        let settings = CurveFitter::LEVENBERG_MARQUARDT;
         let mut population =
             self.device
                 .inner
-                .population(Arc::new(objective.record()), &method, curves.len())?;
+                .population(Arc::new(objective.record()), &settings, curves.len())?;
         let batch = objective.batch(curves, &self.priors, INFINITE_BOUND_IN_F32);
         let mut rows = pollster::block_on(async {
             population.load(&batch).await?;

@@ -58,8 +58,7 @@ pub struct DeviceDescription {
     pub software: bool,
     /// Maximum sizes of buffers and bindings.
     pub limits: String,
-    /// Kernels of a GPU: the variants of its matrix product, the stages that share a kernel, and how many simplices
-    /// count as few.
+    /// Kernels of a GPU: the variants of its matrix product, and the stages that share a kernel.
     pub kernels: String,
 }
 

@@ -111,8 +111,8 @@ impl Device {
     /// opened is passed over. A [`CurveFitter`](crate::CurveFitter) then fits on the CPU whatever can run there.
     ///
     /// # Errors
-    /// Returns [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` or
-    /// `POPFIT_GPU_FEW_SIMPLICES` has an invalid value.
+    /// Returns [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES` or `POPFIT_GPU_FUSION` has an invalid
+    /// value.
     pub fn auto() -> Result<Device> {
         open_auto().device
     }

@@ -13,7 +13,9 @@ use crate::math::triangle::{packed_index, packed_length};
 use crate::recording::{BufferId, Recording, Values};
 use crate::solver::small::packing::{FITS_PER_BLOCK as BLOCK, Packing};
 use crate::solver::small::{PART, SmallFitter, SmallParts, SmallProblem};
-use crate::solver::{self, Batch, Method, Outcome, Pending, Places, Population, Status};
+use crate::solver::{
+    self, Batch, LevenbergMarquardt, Outcome, Pending, Places, Population, Status,
+};
 use crate::threads;
 
 /// Maximum number of members of a population: that of a card with much memory.
@@ -59,12 +61,11 @@ impl solver::Backend for NullDevice {
     fn population(
         &self,
         recording: Arc<Recording>,
-        method: &Method,
+        _: &LevenbergMarquardt,
         capacity: usize,
     ) -> Result<Box<dyn Population>> {
         Ok(Box::new(NullPopulation {
             recording,
-            lanes: method.lanes(),
             capacity,
             staged: Vec::new(),
             waiting_starts: BTreeMap::new(),
@@ -83,7 +84,6 @@ impl solver::Backend for NullDevice {
 /// Members that end at their starts.
 struct NullPopulation {
     recording: Arc<Recording>,
-    lanes: usize,
     capacity: usize,
     /// Copy of the last spectra that were uploaded, in place of a card's staging memory.
     staged: Vec<f32>,
@@ -121,10 +121,6 @@ impl NullPopulation {
 impl Population for NullPopulation {
     fn capacity(&self) -> usize {
         self.capacity
-    }
-
-    fn lanes(&self) -> usize {
-        self.lanes
     }
 
     fn clear(&mut self) {

@@ -32,8 +32,8 @@ pub struct AdapterDescription {
     pub max_buffer_size: u64,
     /// Bytes that a shader sees of one buffer.
     pub max_binding_size: u64,
-    /// The kernel of its matrix products, the stages that share a kernel, and how many simplices count as few; why
-    /// there are none where the environment has an invalid value.
+    /// The kernel of its matrix products, and the stages that share a kernel; why there are none where the environment
+    /// has an invalid value.
     pub kernels: String,
 }
 

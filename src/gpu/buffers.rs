@@ -72,7 +72,6 @@ pub(super) struct BufferPlan {
     pub state: usize,
     pub control: usize,
     pub limits: usize,
-    pub simplices: usize,
     pub arguments: usize,
     pub transfer: usize,
     pub blocks: Vec<usize>,
@@ -123,7 +122,6 @@ impl BufferPlan {
             state: align(layout.state_length() * layout.capacity),
             control: align(CONTROL_CELLS.len() * layout.capacity),
             limits: align(4 * layout.parameters * layout.spectra_capacity()),
-            simplices: align(layout.simplex_length() * layout.simplex_capacity()),
             arguments: align(3 * dispatches),
             transfer: align(layout.transfer_length()),
             blocks,
@@ -140,7 +138,6 @@ impl BufferPlan {
             self.state,
             self.control,
             self.limits,
-            self.simplices,
             self.arguments,
             self.transfer,
         ];
@@ -174,7 +171,6 @@ pub(super) struct Buffers {
     pub state: wgpu::Buffer,
     pub control: wgpu::Buffer,
     pub limits: wgpu::Buffer,
-    pub simplices: wgpu::Buffer,
     pub arguments: wgpu::Buffer,
     pub transfer: wgpu::Buffer,
     pub blocks: Vec<wgpu::Buffer>,
@@ -201,7 +197,6 @@ impl Buffers {
                 state: make("state", plan.state, storage),
                 control: make("control", plan.control, storage),
                 limits: make("limits", plan.limits, storage),
-                simplices: make("simplices", plan.simplices, storage),
                 arguments: make(
                     "arguments",
                     plan.arguments,
@@ -244,7 +239,6 @@ impl Buffers {
             &self.state,
             &self.control,
             &self.limits,
-            &self.simplices,
             &self.arguments,
             &self.transfer,
         ];

@@ -1,10 +1,9 @@
-//! The kernels that an adapter is given, and how many simplices it counts as few: a table by its class, with overrides
-//! from the environment. Products use registers alone on software adapters, and tiles in workgroup memory on cards
-//! (`shaders/variants/`).
+//! The kernels that an adapter is given: a table by its class, with overrides from the environment. Products use
+//! registers alone on software adapters, and tiles in workgroup memory on cards (`shaders/variants/`).
 //!
 //! The choice depends on the adapter alone, never on a clock: two runs on one machine have the same bits.
-//! `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` and `POPFIT_GPU_FEW_SIMPLICES` replace the table's entries, to compare them
-//! on a card or to avoid a kernel that a driver miscompiles.
+//! `POPFIT_GPU_TILES` and `POPFIT_GPU_FUSION` replace the table's entries, to compare them on a card or to avoid a
+//! kernel that a driver miscompiles.
 
 use std::fmt;
 
@@ -16,9 +15,6 @@ use crate::kernels::product::{TILES, Variant};
 const TILES_VARIABLE: &str = "POPFIT_GPU_TILES";
 /// Environment variable with the stages that share a kernel: `none`, or a list of `layers`, `sums` and `rows`.
 const FUSION_VARIABLE: &str = "POPFIT_GPU_FUSION";
-
-/// Environment variable with the number of simplices up to which all points of each are evaluated at once.
-const SIMPLICES_VARIABLE: &str = "POPFIT_GPU_FEW_SIMPLICES";
 
 /// PCI vendor number of NVIDIA.
 pub(super) const NVIDIA_VENDOR: u32 = 0x10de;
@@ -32,8 +28,6 @@ pub(super) struct Kernels {
     pub product: Variant,
     /// Stages that share a kernel.
     pub fused: Fused,
-    /// Number of simplices up to which all points of each are evaluated at once: more fill the device.
-    pub few_simplices: usize,
 }
 
 impl Kernels {
@@ -46,22 +40,20 @@ impl Kernels {
                 .ok()
                 .filter(|value| !value.is_empty())
         };
-        let values = [TILES_VARIABLE, FUSION_VARIABLE, SIMPLICES_VARIABLE].map(non_empty_value);
+        let values = [TILES_VARIABLE, FUSION_VARIABLE].map(non_empty_value);
         table.with_overrides(values.each_ref().map(Option::as_deref))
     }
 
-    /// Returns the kernels for a type of device and its vendor: the product kernel, the fusions, and up to how many
-    /// simplices count as few.
+    /// Returns the kernels for a type of device and its vendor: the product kernel and the fusions.
     ///
     /// Software adapters have no real workgroup memory, and a second sweep costs them a third. Large tiles
     /// need the registers and the memory of a discrete card, whose kernels wait for memory: there fusion halves the
     /// bytes. On an H100 tiles of 16 x 8 took 20 % less time than those of 16 x 16. The kernel that resamples, too,
-    /// spills registers on AMD cards. Other GPUs share the bandwidth and the caches of their processor. How many
-    /// simplices fill a card has not been measured.
+    /// spills registers on AMD cards. Other GPUs share the bandwidth and the caches of their processor.
     pub const fn of_class(kind: wgpu::DeviceType, vendor: u32) -> Kernels {
         let [small, middle, large] = TILES;
-        let (product, fused, few_simplices) = match (kind, vendor) {
-            (wgpu::DeviceType::Cpu, _) => (Variant::Registers, Fused::UNFUSED, 0),
+        let (product, fused) = match (kind, vendor) {
+            (wgpu::DeviceType::Cpu, _) => (Variant::Registers, Fused::UNFUSED),
             (wgpu::DeviceType::DiscreteGpu, NVIDIA_VENDOR) => (
                 middle,
                 Fused {
@@ -69,7 +61,6 @@ impl Kernels {
                     sums: true,
                     rows: true,
                 },
-                128,
             ),
             (wgpu::DeviceType::DiscreteGpu, AMD_VENDOR) => (
                 large,
@@ -78,7 +69,6 @@ impl Kernels {
                     sums: true,
                     rows: false,
                 },
-                128,
             ),
             (wgpu::DeviceType::DiscreteGpu, _) => (
                 small,
@@ -87,7 +77,6 @@ impl Kernels {
                     sums: false,
                     rows: false,
                 },
-                128,
             ),
             _ => (
                 small,
@@ -96,38 +85,25 @@ impl Kernels {
                     sums: false,
                     rows: false,
                 },
-                32,
             ),
         };
-        Kernels {
-            product,
-            fused,
-            few_simplices,
-        }
+        Kernels { product, fused }
     }
 
     /// Replaces entries by those that the user's environment variables name, if any.
-    fn with_overrides(mut self, [tiles, fusion, simplices]: [Option<&str>; 3]) -> Result<Kernels> {
+    fn with_overrides(mut self, [tiles, fusion]: [Option<&str>; 2]) -> Result<Kernels> {
         if let Some(text) = tiles {
             self.product = parse_tiles(text)?;
         }
         if let Some(text) = fusion {
             self.fused = parse_fusion(text)?;
         }
-        if let Some(text) = simplices {
-            let out_of_range = |_| {
-                Error::Usage(format!(
-                    "{SIMPLICES_VARIABLE} must be a whole number from 0 to 65535, not \"{text}\""
-                ))
-            };
-            self.few_simplices = text.parse::<u16>().map_err(out_of_range)?.into();
-        }
         Ok(self)
     }
 }
 
 impl fmt::Display for Kernels {
-    /// Writes the values of the variables, as in `16x16 tiles; fused: layers, sums; few simplices: 128`.
+    /// Writes the values of the variables, as in `16x16 tiles; fused: layers, sums`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.product {
             Variant::Tiles { x, y } => write!(f, "{x}x{y} tiles")?,
@@ -148,8 +124,7 @@ impl fmt::Display for Kernels {
             } else {
                 fused.join(", ")
             }
-        )?;
-        write!(f, "; few simplices: {}", self.few_simplices)
+        )
     }
 }
 
@@ -197,19 +172,19 @@ mod tests {
         let kernels = |kind, vendor| Kernels::of_class(kind, vendor).to_string();
         assert_eq!(
             kernels(wgpu::DeviceType::Cpu, 0x10005),
-            "registers; fused: none; few simplices: 0"
+            "registers; fused: none"
         );
         assert_eq!(
             kernels(wgpu::DeviceType::DiscreteGpu, NVIDIA_VENDOR),
-            "16x8 tiles; fused: layers, sums, rows; few simplices: 128"
+            "16x8 tiles; fused: layers, sums, rows"
         );
         assert_eq!(
             kernels(wgpu::DeviceType::DiscreteGpu, AMD_VENDOR),
-            "16x16 tiles; fused: layers, sums; few simplices: 128"
+            "16x16 tiles; fused: layers, sums"
         );
         assert_eq!(
             kernels(wgpu::DeviceType::IntegratedGpu, AMD_VENDOR),
-            "8x8 tiles; fused: layers; few simplices: 32"
+            "8x8 tiles; fused: layers"
         );
     }
 
@@ -221,30 +196,18 @@ mod tests {
                 .with_overrides(values)
                 .map(|kernels| kernels.to_string())
         };
-        let tiles = overridden([Some("16x8"), None, None]).unwrap();
-        assert_eq!(tiles, "16x8 tiles; fused: none; few simplices: 0");
-        let fusion = overridden([None, Some("rows, layers"), None]).unwrap();
-        assert_eq!(fusion, "registers; fused: layers, rows; few simplices: 0");
-        let all = overridden([Some("registers"), Some("none"), Some("7")]).unwrap();
-        assert_eq!(all, "registers; fused: none; few simplices: 7");
-        for (wrong, name) in [
-            ([Some("4x4"), None, None], "4x4"),
-            ([None, Some("all"), None], "all"),
-        ] {
+        let tiles = overridden([Some("16x8"), None]).unwrap();
+        assert_eq!(tiles, "16x8 tiles; fused: none");
+        let fusion = overridden([None, Some("rows, layers")]).unwrap();
+        assert_eq!(fusion, "registers; fused: layers, rows");
+        let all = overridden([Some("registers"), Some("none")]).unwrap();
+        assert_eq!(all, "registers; fused: none");
+        for (wrong, name) in [([Some("4x4"), None], "4x4"), ([None, Some("all")], "all")] {
             assert!(
                 overridden(wrong)
                     .unwrap_err()
                     .to_string()
                     .contains(&format!("not \"{name}\""))
-            );
-        }
-        for wrong in ["-1", "70000", "few"] {
-            let error = overridden([None, None, Some(wrong)])
-                .unwrap_err()
-                .to_string();
-            assert!(
-                error.contains(&format!("from 0 to 65535, not \"{wrong}\"")),
-                "{error}"
             );
         }
     }

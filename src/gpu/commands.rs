@@ -10,7 +10,7 @@ use crate::solver::member::Active;
 #[derive(Debug)]
 pub(super) struct Round {
     pub stages: Vec<Pipeline>,
-    /// Kernels that move the members: `step` and `halve`, or `simplex`.
+    /// Kernels that move the members: `step` and `halve`.
     pub moves: Vec<Pipeline>,
     pub compact: Pipeline,
 }

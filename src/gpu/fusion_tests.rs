@@ -13,7 +13,7 @@ use crate::recording::{
     Normal, Parameter, Prior, Product, Recording, Resample, Scope, Segment, Source, Stage,
     Transform, Values, Velocity,
 };
-use crate::solver::{Batch, LevenbergMarquardt, Method, Population};
+use crate::solver::{Batch, LevenbergMarquardt, Population};
 
 /// Number of rows of a member: a template and its derivatives.
 const ROWS: usize = 5;
@@ -34,12 +34,12 @@ pub(super) struct Size {
 fn run_stages(context: &Arc<GpuContext>, fused: Fused, size: Size) -> Result<Vec<u32>> {
     let (recording, batch) = make_example(size);
     let fusions = context.limit_fusions(fused);
-    let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
+    let settings = LevenbergMarquardt::default();
     let mut population = GpuPopulation::with_fusions(
         context.clone(),
         fusions,
         Arc::new(recording),
-        &method,
+        &settings,
         size.members,
     )?;
     pollster::block_on(population.load(&batch))?;

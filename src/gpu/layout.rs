@@ -3,18 +3,12 @@
 
 use crate::kernels::source::Constants;
 use crate::math::triangle::packed_length;
-use crate::solver::simplex::TRIALS_PER_SIMPLEX as LANES;
 use crate::solver::{GaveWay, Status, basin};
 
 /// Status of a member that is still active: no status of the result table.
 pub(super) const RUNNING_STATUS: i32 = i32::MIN;
 /// Bit pattern that fills memory before it is written: a NaN as f32, no status as i32.
 pub(super) const POISON: u32 = 0x7fc0_0000;
-
-/// Value of a simplex's vertex that has not been evaluated yet. It is no NaN, because comparisons do not see NaN.
-pub(super) const PENDING: f32 = 3e38;
-/// Value of a simplex's vertex at which the model is not finite.
-pub(super) const NO_VALUE: f32 = 2e38;
 
 /// A field of the state buffer (f32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,23 +55,20 @@ const STATE_FIELDS: [(StateField, &str); 17] = [
 ];
 
 /// Cells of the control buffer (i32), with their names in WGSL.
-pub(super) const CONTROL_CELLS: [&str; 9] = [
+pub(super) const CONTROL_CELLS: [&str; 7] = [
     "STATUS",
     "ROUNDS",
     "REJECTIONS",
     "MODE",
     "FINISHING",
     "GAVE_WAY",
-    "RESTARTS",
     "PAUSE",
-    "EVALUATIONS",
 ];
 pub(super) const STATUS_CELL: usize = 0;
 pub(super) const ROUNDS_CELL: usize = 1;
 pub(super) const MODE_CELL: usize = 3;
 pub(super) const GAVE_WAY_CELL: usize = 5;
-pub(super) const PAUSE_CELL: usize = 7;
-pub(super) const EVALUATIONS_CELL: usize = 8;
+pub(super) const PAUSE_CELL: usize = 6;
 
 /// Value of the cell MODE of a member that is only evaluated, and ends in its first round.
 pub(super) const EVALUATING_MODE: i32 = 4;
@@ -177,35 +168,7 @@ impl Layout {
 
     /// Returns how many words a transfer of all members has.
     pub fn transfer_length(self) -> usize {
-        let simplex_words = self.simplex_capacity() * (1 + self.simplex_length());
-        2 + self.capacity * (1 + self.state_length() + CONTROL_CELLS.len()) + simplex_words
-    }
-
-    /// Returns how many simplices the capacity holds, each of which takes several members.
-    pub fn simplex_capacity(self) -> usize {
-        self.capacity / LANES
-    }
-
-    /// Returns how many numbers a simplex takes: vertices, values, the objectives at its last two spreads, and a
-    /// tolerance.
-    pub fn simplex_length(self) -> usize {
-        self.coarse_fatol_offset() + 1
-    }
-
-    /// Returns the offset, in a simplex's numbers, of the values of its vertices, behind P + 1 vertices of P
-    /// coordinates.
-    pub fn values_offset(self) -> usize {
-        (self.parameters + 1) * self.parameters
-    }
-
-    /// Returns the offset, in a simplex's numbers, of the objectives at its last two spreads.
-    pub fn spread_offset(self) -> usize {
-        self.values_offset() + self.parameters + 1
-    }
-
-    /// Returns the offset, in a simplex's numbers, of the tolerance of its coarse search.
-    pub fn coarse_fatol_offset(self) -> usize {
-        self.spread_offset() + 2
+        1 + self.capacity * (1 + self.state_length() + CONTROL_CELLS.len())
     }
 
     /// Returns the number of elements of the list of members. They are the header, the slots of active members, each
@@ -230,13 +193,6 @@ impl Layout {
         for (cell, name) in CONTROL_CELLS.iter().enumerate() {
             out.unsigned(name, cell);
         }
-        out.unsigned("LANES", LANES);
-        out.unsigned("SIMPLICES", self.simplex_capacity());
-        out.unsigned("VALUES", self.values_offset());
-        out.unsigned("SPREAD_AT", self.spread_offset());
-        out.unsigned("COARSE_FATOL", self.coarse_fatol_offset());
-        out.float("PENDING", PENDING.into());
-        out.float("NO_VALUE", NO_VALUE.into());
         out.signed("FIRST_ROUND", basin::FIRST_ROUND as i32);
         out.signed("HOPELESS_ROUND", basin::HOPELESS_ROUND as i32);
         out.signed("PAUSE_ROUNDS", basin::PAUSE_ROUNDS as i32);

@@ -8,7 +8,7 @@ use super::{small, stages};
 use crate::error::Result;
 use crate::kernels::product::Products;
 use crate::recording::Recording;
-use crate::solver::Method;
+use crate::solver::LevenbergMarquardt;
 use crate::solver::small::packing::Packing;
 use crate::solver::small::{Shape, SmallProblem};
 
@@ -29,14 +29,11 @@ pub struct KernelSource {
 /// Returns [`Error::Model`](crate::Error::Model) for a recording that no GPU can run.
 pub fn kernel_sources(
     recording: &Recording,
-    method: &Method,
+    settings: &LevenbergMarquardt,
     capacity: usize,
 ) -> Result<Vec<KernelSource>> {
-    let Kernels {
-        product,
-        fused,
-        few_simplices,
-    } = Kernels::of_class(wgpu::DeviceType::DiscreteGpu, NVIDIA_VENDOR);
+    let Kernels { product, fused } =
+        Kernels::of_class(wgpu::DeviceType::DiscreteGpu, NVIDIA_VENDOR);
     let workgroup_bytes = wgpu::Limits::default().max_compute_workgroup_storage_size;
     let fusions = AllowedFusions {
         fused,
@@ -49,17 +46,10 @@ pub fn kernel_sources(
     };
     let layout = Layout {
         parameters: recording.parameters.len(),
-        capacity: capacity * method.lanes(),
+        capacity,
     };
     let stage_groups = fusions.group_stages(recording, Some(products));
-    let mut shaders = stages::round_shaders(
-        recording,
-        &stage_groups,
-        layout,
-        method,
-        products,
-        few_simplices,
-    )?;
+    let mut shaders = stages::round_shaders(recording, &stage_groups, layout, settings, products)?;
     shaders.extend(stages::transfer_shaders(recording, layout, products));
     Ok(shaders
         .iter()

@@ -25,13 +25,7 @@ impl MemberList {
 
     /// Lists the members of a batch's starts, which take part in the next round; returns how many members are active
     /// then.
-    pub fn add_members(
-        &mut self,
-        batch: &Batch,
-        places: &Places,
-        lanes: usize,
-        active: Active,
-    ) -> Active {
+    pub fn add_members(&mut self, batch: &Batch, places: &Places, active: Active) -> Active {
         // 1. Append the new members to those that take part. Those that pause move behind them.
         let capacity = self.layout.capacity;
         let pausing = self.members
@@ -39,12 +33,10 @@ impl MemberList {
             .to_vec();
         let mut taking_part = active.taking_part;
         for (start, spectrum) in places.starts.iter().zip(&batch.group) {
-            for slot in start * lanes..(start + 1) * lanes {
-                self.members[LIST_HEADER_WORDS + taking_part] = slot as u32;
-                self.members[LIST_HEADER_WORDS + capacity + slot] =
-                    places.spectra[*spectrum as usize] as u32;
-                taking_part += 1;
-            }
+            self.members[LIST_HEADER_WORDS + taking_part] = *start as u32;
+            self.members[LIST_HEADER_WORDS + capacity + start] =
+                places.spectra[*spectrum as usize] as u32;
+            taking_part += 1;
         }
         let entered = Active {
             all: taking_part + pausing.len(),
@@ -55,7 +47,7 @@ impl MemberList {
         // 2. Write the header.
         self.members[..LIST_HEADER_WORDS]
             .copy_from_slice(&[entered.taking_part, entered.all].map(|count| count as u32));
-        // 3. Write the ring of each group. A population of simplices has fewer starts than slots, and reads none.
+        // 3. Write the ring of each group.
         let ring_length = places.ring.len().min(capacity);
         self.members[LIST_HEADER_WORDS + 2 * capacity..][..ring_length]
             .copy_from_slice(&places.ring[..ring_length]);

@@ -31,8 +31,6 @@ mod population;
 mod probe;
 mod readback;
 mod round_times;
-#[cfg(test)]
-mod simplex_tests;
 mod small;
 mod stages;
 mod step_constants;
@@ -58,7 +56,7 @@ use crate::kernels::shader::MAX_MEMBERS;
 use crate::recording::Recording;
 use crate::solver::profile::DeviceCalls;
 use crate::solver::small::{SmallFitter, SmallModel, SmallProblem};
-use crate::solver::{Backend, Method, Population};
+use crate::solver::{Backend, LevenbergMarquardt, Population};
 use crate::threads;
 use adapter::AdapterChoice;
 pub use adapter::{AdapterDescription, adapters, hardware, missing_hardware};
@@ -90,9 +88,9 @@ impl GpuDevice {
     ///
     /// # Errors
     /// Returns [`Error::NoAdapter`] if there is no such adapter, [`Error::Usage`] if the environment variable
-    /// `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` or `POPFIT_GPU_FEW_SIMPLICES` has an invalid value,
-    /// [`Error::DeviceUntrusted`] if the adapter's arithmetic fails the probe, and otherwise the error with which the
-    /// adapter refuses to work: [`Error::Device`], [`Error::DeviceLost`] or [`Error::OutOfMemory`].
+    /// `POPFIT_GPU_TILES` or `POPFIT_GPU_FUSION` has an invalid value, [`Error::DeviceUntrusted`] if the adapter's
+    /// arithmetic fails the probe, and otherwise the error with which the adapter refuses to work: [`Error::Device`],
+    /// [`Error::DeviceLost`] or [`Error::OutOfMemory`].
     pub fn open(index: usize) -> Result<GpuDevice> {
         GpuDevice::choose(AdapterChoice::Index(index))
     }
@@ -406,13 +404,13 @@ impl Backend for GpuDevice {
     fn population(
         &self,
         recording: Arc<Recording>,
-        method: &Method,
+        settings: &LevenbergMarquardt,
         capacity: usize,
     ) -> Result<Box<dyn Population>> {
         Ok(Box::new(population::GpuPopulation::new(
             self.context_of(&recording),
             recording,
-            method,
+            settings,
             capacity,
         )?))
     }

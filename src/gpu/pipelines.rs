@@ -35,7 +35,6 @@ impl Pipeline {
                 BindingTarget::State => &buffers.state,
                 BindingTarget::Control => &buffers.control,
                 BindingTarget::Limits => &buffers.limits,
-                BindingTarget::Simplices => &buffers.simplices,
                 BindingTarget::Arguments => &buffers.arguments,
                 BindingTarget::Transfer => &buffers.transfer,
                 BindingTarget::Table => &table,

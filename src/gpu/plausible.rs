@@ -1,17 +1,16 @@
 //! Plausibility checks of a readback, whatever was fitted: the zeros or noise of a broken driver fail them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::GpuContext;
 use super::layout::{
-    EVALUATIONS_CELL, GAVE_WAY_CELL, LIST_HEADER_WORDS, PAUSE_CELL, ROUNDS_CELL, RUNNING_STATUS,
-    STATUS_CELL, StateField, verdict_from_code,
+    GAVE_WAY_CELL, LIST_HEADER_WORDS, PAUSE_CELL, ROUNDS_CELL, RUNNING_STATUS, STATUS_CELL,
+    StateField, verdict_from_code,
 };
 use super::transfer::Transfer;
 use crate::error::Result;
 use crate::solver::member::Active;
-use crate::solver::simplex::TRIALS_PER_SIMPLEX as LANES;
-use crate::solver::{Method, Status, basin};
+use crate::solver::{Status, basin};
 
 /// Checks the list's first numbers, of members that take part and of all active ones, of which there were `before` when
 /// the rounds began.
@@ -42,33 +41,39 @@ pub(super) fn check_slots(context: &GpuContext, slots: &[u32], before: &[u32]) -
 }
 
 /// Checks the numbers of members that were read, of which those in the slots `active` have not ended. A round has run.
-pub(super) fn check_members(
-    context: &GpuContext,
-    read: &Transfer,
-    method: Method,
-    active: &[u32],
-) -> Result<()> {
+pub(super) fn check_members(context: &GpuContext, read: &Transfer, active: &[u32]) -> Result<()> {
     let active: BTreeSet<usize> = active.iter().map(|slot| *slot as usize).collect();
     for (k, slot) in read.slots.iter().enumerate() {
         let is_active = active.contains(slot);
-        if !is_plausible_control(read, k, is_active) || !is_plausible_state(read, method, k) {
+        if !is_plausible_control(read, k, is_active) || !is_plausible_state(read, k) {
             return Err(context.untrusted(format!("what it says of slot {slot} cannot be")));
         }
     }
-    let n_simplices = if method.lanes() > 1 {
-        read.layout.simplex_capacity()
-    } else {
-        0
-    };
-    match (0..n_simplices).find(|simplex| !is_plausible_simplex(read, *simplex)) {
-        Some(simplex) => {
-            let slot = read.slots[simplex * LANES];
-            Err(context.untrusted(format!(
-                "what it says of the simplex in slot {slot} cannot be"
-            )))
+    Ok(())
+}
+
+/// Checks that the members that were only evaluated are at the points, by slot, to which they were sent.
+pub(super) fn check_points(
+    context: &GpuContext,
+    read: &Transfer,
+    points: &BTreeMap<usize, Vec<f32>>,
+) -> Result<()> {
+    for (k, slot) in read.slots.iter().enumerate() {
+        let Some(point) = points.get(slot) else {
+            continue;
+        };
+        let is_there = point.iter().enumerate().all(|(p, x)| {
+            let index = read.layout.element_index(StateField::Accepted, p, k);
+            let accepted = f32::from_bits(read.state[index]);
+            // Devices may round denormal numbers to 0.
+            accepted == *x || (accepted - x).abs() <= f32::MIN_POSITIVE
+        });
+        if !is_there {
+            let message = format!("what it evaluated in slot {slot} is another point");
+            return Err(context.untrusted(message));
         }
-        None => Ok(()),
     }
+    Ok(())
 }
 
 /// Returns whether a member's control cells are possible: a round has run, and the member has not ended if and only if
@@ -92,30 +97,10 @@ fn is_plausible_control(read: &Transfer, k: usize, is_active: bool) -> bool {
         }
 }
 
-/// Returns whether a member's trial point has no NaN, and its damping factor is one that the method can have. A damping
-/// factor must be at least 2, or, under a simplex, poison that nobody has overwritten.
-fn is_plausible_state(read: &Transfer, method: Method, k: usize) -> bool {
+/// Returns whether a member's trial point has no NaN, and its damping factor is at least 2.
+fn is_plausible_state(read: &Transfer, k: usize) -> bool {
     let number =
         |field, index| f32::from_bits(read.state[read.layout.element_index(field, index, k)]);
-    let factor = number(StateField::DampingFactor, 0);
-    let is_factor_possible = match method {
-        Method::LevenbergMarquardt(_) => factor >= 2.0,
-        Method::NelderMead(_) => factor.is_nan(),
-    };
-    is_factor_possible
+    number(StateField::DampingFactor, 0) >= 2.0
         && (0..read.layout.parameters).all(|p| !number(StateField::TrialParameters, p).is_nan())
-}
-
-/// Returns whether the numbers of a simplex are neither poison nor all zero, and no more points count than it could
-/// have evaluated.
-fn is_plausible_simplex(read: &Transfer, simplex: usize) -> bool {
-    let layout = read.layout;
-    let cell = |field: usize| i64::from(read.control[field * layout.capacity + simplex * LANES]);
-    if !(1..=LANES as i64 * cell(ROUNDS_CELL)).contains(&cell(EVALUATIONS_CELL)) {
-        return false;
-    }
-    let number =
-        |field: usize| f32::from_bits(read.simplices[field * layout.simplex_capacity() + simplex]);
-    !number(layout.values_offset()).is_nan()
-        && (0..layout.simplex_length()).any(|field| number(field) != 0.0)
 }

@@ -1,5 +1,6 @@
 //! Members in flight on a GPU.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::kernels::shader::{MAX_MEMBERS, Shader, stride};
 use crate::recording::{BufferId, Kind, Recording, Scope};
 use crate::solver::member::Active;
 use crate::solver::profile::{Clock, Gauge, KernelTally, Meter};
-use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Pending, Places, Population};
+use crate::solver::{Batch, LevenbergMarquardt, Outcome, Pending, Places, Population};
 use crate::threads;
 
 /// Buffers, pipelines and the number of members of a population.
@@ -34,7 +35,7 @@ pub(super) struct GpuPopulation {
     recording: Arc<Recording>,
     /// The stages of each kernel.
     stage_groups: Vec<Range<usize>>,
-    method: Method,
+    settings: LevenbergMarquardt,
     layout: Layout,
     pub(super) buffers: Buffers,
     pub(super) round: Round,
@@ -49,6 +50,8 @@ pub(super) struct GpuPopulation {
     /// Submitted rounds whose end has not been awaited yet.
     submitted: Option<wgpu::SubmissionIndex>,
     active: Active,
+    /// By slot: the point of each member that is only evaluated, as the device was sent it.
+    evaluated_points: BTreeMap<usize, Vec<f32>>,
     /// Size of the population's buffers.
     bytes: u64,
     gauge: Option<(Gauge, Timing)>,
@@ -59,11 +62,11 @@ impl GpuPopulation {
     pub fn new(
         context: Arc<GpuContext>,
         recording: Arc<Recording>,
-        method: &Method,
+        settings: &LevenbergMarquardt,
         capacity: usize,
     ) -> Result<GpuPopulation> {
         let fusions = context.allowed_fusions();
-        GpuPopulation::with_fusions(context, fusions, recording, method, capacity)
+        GpuPopulation::with_fusions(context, fusions, recording, settings, capacity)
     }
 
     /// Creates a population of `capacity` members with the kernels that `fusions` allows to be fused.
@@ -71,33 +74,22 @@ impl GpuPopulation {
         context: Arc<GpuContext>,
         fusions: AllowedFusions,
         recording: Arc<Recording>,
-        method: &Method,
+        settings: &LevenbergMarquardt,
         capacity: usize,
     ) -> Result<GpuPopulation> {
-        let slots = (capacity.max(1) * method.lanes()).min(MAX_MEMBERS);
         let layout = Layout {
             parameters: recording.parameters.len(),
-            capacity: slots,
+            capacity: capacity.clamp(1, MAX_MEMBERS),
         };
-        let method = &match *method {
-            Method::LevenbergMarquardt(lm) => Method::LevenbergMarquardt(LevenbergMarquardt {
-                ftol: context.tolerance(lm.ftol),
-                ..lm
-            }),
-            simplex => simplex,
+        let settings = LevenbergMarquardt {
+            ftol: context.tolerance(settings.ftol),
+            ..*settings
         };
         // 1. Write the shaders of a round.
         let products = context.product_kernels(recording.has_halves());
         let stage_groups = fusions.group_stages(&recording, Some(products));
-        let few_simplices = context.kernels.few_simplices;
-        let round_shaders = stages::round_shaders(
-            &recording,
-            &stage_groups,
-            layout,
-            method,
-            products,
-            few_simplices,
-        )?;
+        let round_shaders =
+            stages::round_shaders(&recording, &stage_groups, layout, &settings, products)?;
         // 2. Create the buffers.
         let plan = BufferPlan::new(
             &recording,
@@ -133,7 +125,7 @@ impl GpuPopulation {
             context,
             recording,
             stage_groups,
-            method: *method,
+            settings,
             layout,
             buffers,
             round,
@@ -143,6 +135,7 @@ impl GpuPopulation {
             list_has_changed: false,
             submitted: None,
             active: Active::default(),
+            evaluated_points: BTreeMap::new(),
             bytes: plan.total_bytes(),
             gauge: None,
         })
@@ -206,13 +199,7 @@ impl GpuPopulation {
                     calls: vec![1; n_stages],
                     members: vec![members as u64; n_stages],
                 });
-                // `simplex` moves all active simplices, also those that do not take part.
-                let moved = if self.lanes() > 1 {
-                    self.active.all / self.lanes()
-                } else {
-                    members
-                };
-                gauge.add_step(moved, move_seconds.iter().sum());
+                gauge.add_step(members, move_seconds.iter().sum());
                 gauge.add_compaction(self.active.all, compact_seconds);
                 members_per_round.push(members);
                 self.active =
@@ -357,11 +344,7 @@ impl GpuPopulation {
 
 impl Population for GpuPopulation {
     fn capacity(&self) -> usize {
-        self.layout.capacity / self.lanes()
-    }
-
-    fn lanes(&self) -> usize {
-        self.method.lanes()
+        self.layout.capacity
     }
 
     fn measure(&mut self, meter: Arc<Meter>) {
@@ -395,6 +378,7 @@ impl Population for GpuPopulation {
         self.active = Active::default();
         self.list_has_changed = false;
         self.submitted = None;
+        self.evaluated_points.clear();
     }
 
     fn spectra_capacity(&self) -> usize {
@@ -412,7 +396,6 @@ impl Population for GpuPopulation {
 
     fn enter_members(&mut self, batch: &Batch, places: &Places) -> Result<()> {
         let begin = Instant::now();
-        let lanes = self.lanes();
         if places.starts.iter().any(|start| *start >= self.capacity()) {
             return Err(Error::Usage(format!(
                 "{} starts in a population of {}",
@@ -420,18 +403,24 @@ impl Population for GpuPopulation {
                 self.capacity()
             )));
         }
-        let transfer = Transfer::from_batch(self.layout.parameters, batch, places, self.method);
-        let words = transfer.upload_words(lanes);
+        let transfer = Transfer::from_batch(self.layout.parameters, batch, places, self.settings);
+        let words = transfer.upload_words();
         self.write_to_start(&self.buffers.transfer, &words);
         self.context.submit(record_alone(
             &self.context,
             &self.enter_kernel,
-            workgroups_for(transfer.count_numbers(lanes)),
+            workgroups_for(transfer.count_numbers()),
         ));
-        self.active = self
-            .member_list
-            .add_members(batch, places, lanes, self.active);
+        self.active = self.member_list.add_members(batch, places, self.active);
         self.list_has_changed = true;
+        for (k, slot) in places.starts.iter().enumerate() {
+            self.evaluated_points.remove(slot);
+            if batch.is_evaluation {
+                let point = &batch.starts[k * self.layout.parameters..][..self.layout.parameters];
+                let point = point.iter().map(|x| *x as f32).collect();
+                self.evaluated_points.insert(*slot, point);
+            }
+        }
         self.record_copy(Work::Upload, 4 * words.len(), begin);
         self.context.check_health()
     }
@@ -489,15 +478,10 @@ impl Population for GpuPopulation {
     }
 
     fn active(&mut self) -> Pending<'_, Vec<usize>> {
-        let lanes = self.lanes();
         let active_slots =
             &self.member_list.members[LIST_HEADER_WORDS..LIST_HEADER_WORDS + self.active.all];
-        let mut starts: Vec<usize> = active_slots
-            .iter()
-            .map(|slot| *slot as usize / lanes)
-            .collect();
+        let mut starts: Vec<usize> = active_slots.iter().map(|slot| *slot as usize).collect();
         starts.sort_unstable();
-        starts.dedup();
         Box::pin(async { Ok(starts) })
     }
 
@@ -508,14 +492,9 @@ impl Population for GpuPopulation {
             }
             // 1. Have the device collect the numbers of the members that leave.
             let begin = Instant::now();
-            let lanes = self.lanes();
-            let slots = starts
-                .iter()
-                .flat_map(|start| start * lanes..(start + 1) * lanes)
-                .collect();
-            let mut transfer = Transfer::new(self.layout.parameters, slots);
-            let header = transfer.header(lanes);
-            let numbers = transfer.count_numbers(lanes);
+            let mut transfer = Transfer::new(self.layout.parameters, starts.to_vec());
+            let header = transfer.header();
+            let numbers = transfer.count_numbers();
             self.write_to_start(&self.buffers.transfer, &header);
             let commands = record_alone(&self.context, &self.leave_kernel, workgroups_for(numbers));
             let elements = header.len() + numbers;
@@ -531,9 +510,10 @@ impl Population for GpuPopulation {
             transfer.store_collected(&words[header.len()..]);
             let active_slots =
                 &self.member_list.members[LIST_HEADER_WORDS..LIST_HEADER_WORDS + self.active.all];
-            plausible::check_members(&self.context, &transfer, self.method, active_slots)?;
+            plausible::check_members(&self.context, &transfer, active_slots)?;
+            plausible::check_points(&self.context, &transfer, &self.evaluated_points)?;
             self.record_copy(Work::Readback, 4 * elements, begin);
-            Ok(transfer.outcomes(self.method))
+            Ok(transfer.outcomes())
         })
     }
 

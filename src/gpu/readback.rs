@@ -11,13 +11,11 @@ use web_time::Instant;
 use super::context::GpuContext;
 use super::faults::{Call, Fault};
 use super::layout::{
-    EVALUATIONS_CELL, GAVE_WAY_CELL, Layout, NO_VALUE, ROUNDS_CELL, STATUS_CELL, StateField,
-    verdict_from_code,
+    GAVE_WAY_CELL, Layout, ROUNDS_CELL, STATUS_CELL, StateField, verdict_from_code,
 };
 use crate::buffers::LossSums;
 use crate::error::Result;
 use crate::math::triangle::packed_length;
-use crate::solver::simplex::TRIALS_PER_SIMPLEX as LANES;
 use crate::solver::{Outcome, Status};
 
 /// A buffer that is being mapped. The future is ready when the device reports the mapping, whoever polls the device.
@@ -173,47 +171,5 @@ fn lm_outcome(layout: Layout, slot: usize, state: &[f32], control: &[i32]) -> Ou
         },
         gradient: numbers(StateField::Gradient, layout.parameters),
         normal_matrix: numbers(StateField::Normal, packed_length(layout.parameters)),
-    }
-}
-
-/// Returns the outcomes of some simplices: their best vertices, with the objective in place of χ².
-pub(super) fn simplex_outcomes(
-    layout: Layout,
-    simplices: &[usize],
-    fields: &[f32],
-    control: &[i32],
-) -> Vec<Outcome> {
-    simplices
-        .iter()
-        .map(|simplex| simplex_outcome(layout, *simplex, fields, control))
-        .collect()
-}
-
-/// Returns the status, best vertex and objective of one simplex, from what was read from the device.
-fn simplex_outcome(layout: Layout, simplex: usize, fields: &[f32], control: &[i32]) -> Outcome {
-    let n_simplices = layout.simplex_capacity();
-    let number = |field: usize| f64::from(fields[field * n_simplices + simplex]);
-    let value = |vertex: usize| number(layout.values_offset() + vertex);
-    // Vertices beyond those of the free parameters are poisoned, and have no value.
-    let best = (0..=layout.parameters)
-        .filter(|&vertex| value(vertex) < f64::from(NO_VALUE))
-        .min_by(|&a, &b| value(a).total_cmp(&value(b)));
-    let best_vertex = best.unwrap_or(0);
-    let cell = |cell: usize| control[cell * layout.capacity + simplex * LANES];
-    let count = |count_cell: usize| u32::try_from(cell(count_cell)).unwrap_or(0);
-    Outcome {
-        status: Status::from_code(cell(STATUS_CELL)),
-        gave_way: None,
-        rounds: count(ROUNDS_CELL),
-        evaluations: count(EVALUATIONS_CELL),
-        parameters: (0..layout.parameters)
-            .map(|p| number(best_vertex * layout.parameters + p))
-            .collect(),
-        chi2: best.map_or(f64::INFINITY, value),
-        penalty: 0.0,
-        ln_det: 0.0,
-        loss: LossSums::default(),
-        gradient: Vec::new(),
-        normal_matrix: Vec::new(),
     }
 }

@@ -8,7 +8,7 @@ use super::population::GpuPopulation;
 use super::timing::Timing;
 use crate::error::Result;
 use crate::recording::Recording;
-use crate::solver::{Batch, Method, Population as _};
+use crate::solver::{Batch, LevenbergMarquardt, Population as _};
 
 /// Number of measurements of a time, of which the shortest counts.
 const MEASUREMENTS_PER_TIME: usize = 2;
@@ -32,12 +32,12 @@ impl GpuDevice {
     pub fn round_times(
         &self,
         recording: Arc<Recording>,
-        method: &Method,
+        settings: &LevenbergMarquardt,
         batch: &Batch,
         rounds: u32,
     ) -> Result<RoundTimes> {
         let context = self.context_of(&recording);
-        let mut population = GpuPopulation::new(context, recording, method, batch.members())?;
+        let mut population = GpuPopulation::new(context, recording, settings, batch.members())?;
         pollster::block_on(population.load(batch))?;
         let stems: Vec<&'static str> = population
             .round

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::fusion::FusedStages;
 use super::layout::Layout;
-use super::step_constants::{declare_finishing, declare_simplex, declare_step};
+use super::step_constants::{declare_finishing, declare_step};
 use super::transfer;
 use crate::error::{Error, Result};
 use crate::kernels::product::Products;
@@ -12,20 +12,18 @@ use crate::kernels::shader::{BindingTarget, Dispatch, Shader, ShaderContext};
 use crate::math::Real;
 use crate::math::triangle::packed_length;
 use crate::recording::Recording;
-use crate::solver::{LevenbergMarquardt, Method, NelderMead, Tolerances};
+use crate::solver::{LevenbergMarquardt, Tolerances};
 
 /// Maximum number of parameters of a step whose loops are unrolled, so that a member's numbers are in registers.
 const MAX_UNROLLED_PARAMETERS: usize = 8;
 
-/// Returns the shaders of a round: one for each group of stages, `step` and `halve` or `simplex`, and `compact`. More
-/// than `few_simplices` fill the device.
+/// Returns the shaders of a round: one for each group of stages, `step`, `halve`, and `compact`.
 pub(super) fn round_shaders(
     recording: &Recording,
     stage_groups: &[Range<usize>],
     layout: Layout,
-    method: &Method,
+    settings: &LevenbergMarquardt,
     products: Products,
-    few_simplices: usize,
 ) -> Result<Vec<Shader>> {
     let context = &ShaderContext {
         declared: recording.declared(),
@@ -42,17 +40,10 @@ pub(super) fn round_shaders(
         shaders.push(fused_stages.make_shader(context)?);
     }
     // 2. The kernels that move members, and `compact`, which sets the sizes of all dispatches before it.
-    match method {
-        Method::LevenbergMarquardt(settings) => {
-            shaders.extend([
-                step_shader(context, recording, settings),
-                halve_shader(context),
-            ]);
-        }
-        Method::NelderMead(settings) => {
-            shaders.push(simplex_shader(context, recording, settings, few_simplices))
-        }
-    }
+    shaders.extend([
+        step_shader(context, recording, settings),
+        halve_shader(context),
+    ]);
     let dispatches: Vec<Dispatch> = shaders.iter().map(|shader| shader.dispatch).collect();
     shaders.push(compact_shader(context, &dispatches));
     // 3. Fail if a constant has no value in WGSL.
@@ -114,38 +105,6 @@ fn step_shader(
     constants.float("XTOL", tolerances.step);
     declare_step(constants, settings, &tolerances);
     declare_finishing(constants);
-    shader
-}
-
-/// Returns the shader that takes one Nelder–Mead iteration of each simplex, or half of one where more than
-/// `few_simplices` are active.
-fn simplex_shader(
-    context: &ShaderContext<'_>,
-    recording: &Recording,
-    settings: &NelderMead,
-    few_simplices: usize,
-) -> Shader {
-    let mut shader = context.start_shader(
-        "simplex",
-        include_str!("../../shaders/simplex.wgsl"),
-        Dispatch {
-            of_all: true,
-            ..Dispatch::MEMBERS
-        },
-    );
-    shader.bind_state(true);
-    shader.bind("control", "i32", BindingTarget::Control, true);
-    shader.bind("limits", "f32", BindingTarget::Limits, false);
-    shader.bind("simplices", "f32", BindingTarget::Simplices, true);
-    let constants = &mut shader.constants;
-    let (fatol, relative) = settings.tolerances(recording.dof, f32::SIMPLEX_NOISE);
-    constants.float("FATOL", fatol);
-    constants.float("RELATIVE", relative);
-    let (unit, relative_unit) = NelderMead::unit(recording.dof);
-    constants.float("UNIT", unit);
-    constants.float("RELATIVE_UNIT", relative_unit);
-    constants.float("MARGINALISE", f64::from(u8::from(recording.marginalise)));
-    declare_simplex(constants, settings, few_simplices);
     shader
 }
 

@@ -1,18 +1,15 @@
-//! Constants of the damped step and of the simplex in shaders: settings, and the thresholds that Rust has, too.
+//! Constants of the damped step in shaders: settings, and the thresholds that Rust has, too.
 
 use crate::kernels::source::Constants;
-use crate::math::Real;
 use crate::solver::thresholds::{
-    AT_FACE_SHARE, BEST_CONTRACTION, CLOSE_POINTS_SHARE, COLLAPSED_SIZE, CREEPING_RATIO,
-    DAMPING_RAISE, FAR_COSINE, FAR_FINISHING_STEPS, FINISHING_DAMPING, FINISHING_RISE,
-    FINISHING_STEPS, HALF_ULP_OF_F32, LAST_CONTRACTION, LEAST_COST, LEAST_EDGE, LEAST_FTOL,
-    LEAST_RAISED_DAMPING, LEAST_SECANT_SHARE, LEGS_PER_PARAMETER, LONGEST_STRIDE,
-    MAX_CLASSICAL_PARAMETERS, MAX_FLOOR_ROUNDS, MAX_VARIANCE_ERROR, PARALLEL_COSINE,
-    RESPREAD_FACTOR, ROUNDING_SHARE, SHRINKING_RATIO, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS,
-    STAGNATION_RATIO, TOTAL_REDUCTION_FACTOR, TRUSTED_STEP, TRUSTED_STEPS, UNCERTAIN_SLOPE_SHARE,
-    UNDAMPED,
+    AT_FACE_SHARE, BEST_CONTRACTION, CLOSE_POINTS_SHARE, CREEPING_RATIO, DAMPING_RAISE, FAR_COSINE,
+    FAR_FINISHING_STEPS, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS, HALF_ULP_OF_F32,
+    LAST_CONTRACTION, LEAST_COST, LEAST_FTOL, LEAST_RAISED_DAMPING, LEAST_SECANT_SHARE,
+    LEGS_PER_PARAMETER, LONGEST_STRIDE, MAX_FLOOR_ROUNDS, MAX_VARIANCE_ERROR, PARALLEL_COSINE,
+    ROUNDING_SHARE, SHRINKING_RATIO, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, STAGNATION_RATIO,
+    TOTAL_REDUCTION_FACTOR, TRUSTED_STEP, TRUSTED_STEPS, UNCERTAIN_SLOPE_SHARE, UNDAMPED,
 };
-use crate::solver::{LevenbergMarquardt, NelderMead, Tolerances};
+use crate::solver::{LevenbergMarquardt, Tolerances};
 
 /// Adds the WGSL constants that `step.wgsl` and `small.wgsl` share: limits of a run, and thresholds of a step.
 pub(super) fn declare_step(
@@ -65,28 +62,6 @@ pub(super) fn declare_ends(constants: &mut Constants) {
     constants.float("ROUNDING_SHARE", ROUNDING_SHARE.into());
     constants.float("MAX_VARIANCE_ERROR", MAX_VARIANCE_ERROR.into());
     constants.float("LEAST_COST", LEAST_COST.into());
-}
-
-/// Adds the WGSL constants of Nelder–Mead: limits of a run, thresholds of convergence, and how many simplices count as
-/// few, so that all their points are evaluated at once.
-pub(super) fn declare_simplex(
-    constants: &mut Constants,
-    settings: &NelderMead,
-    few_simplices: usize,
-) {
-    constants.unsigned("FEW_SIMPLICES", few_simplices);
-    // Modes of the evaluated lanes. A simplex enters with the first, 0.
-    for (mode, name) in (0..).zip(["ALL_LANES", "FIRST_LANES", "SECOND_LANE"]) {
-        constants.signed(name, mode);
-    }
-    constants.float("SIZE", settings.size);
-    constants.signed("MAX_ROUNDS", to_signed(settings.max_rounds));
-    constants.signed("MAX_RESTARTS", to_signed(settings.max_restarts));
-    constants.float("NOISE", f32::COST_NOISE);
-    constants.float("COLLAPSED_SIZE", COLLAPSED_SIZE);
-    constants.float("LEAST_EDGE", LEAST_EDGE);
-    constants.unsigned("MAX_CLASSICAL_PARAMETERS", MAX_CLASSICAL_PARAMETERS);
-    constants.float("RESPREAD_FACTOR", RESPREAD_FACTOR);
 }
 
 /// Converts a count to the `i32` of WGSL; one that is too large becomes `i32::MAX`.

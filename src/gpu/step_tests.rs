@@ -15,7 +15,7 @@ use crate::math::triangle::{packed_index, packed_length};
 use crate::recording::Recording;
 use crate::solver::member::{Member, Phase, PredictedReduction};
 use crate::solver::round::step::{Rules, step_member};
-use crate::solver::{Bounds, Damping, LevenbergMarquardt, Method, Tolerances};
+use crate::solver::{Bounds, Damping, LevenbergMarquardt, Tolerances};
 use popfit_testing::random::Random;
 use popfit_testing::required::{Need, skip};
 
@@ -329,11 +329,10 @@ impl KernelBuffers {
         settings: &LevenbergMarquardt,
         members: &[BoundedMember],
     ) {
-        let method = Method::LevenbergMarquardt(*settings);
         let population = GpuPopulation::new(
             context.clone(),
             Arc::new(recording.clone()),
-            &method,
+            settings,
             MEMBERS,
         )
         .unwrap();

@@ -14,7 +14,7 @@ use super::readback;
 use super::transfer::{Transfer, workgroups_for};
 use crate::buffers::Parameter;
 use crate::recording::Recording;
-use crate::solver::{Batch, LevenbergMarquardt, Method, NelderMead, Places};
+use crate::solver::{Batch, LevenbergMarquardt, Places};
 
 const PARAMETERS: usize = 5;
 /// Number of starts of the population.
@@ -57,7 +57,7 @@ fn read_buffer(population: &GpuPopulation, buffer: &wgpu::Buffer, elements: usiz
 }
 
 /// Puts members into their slots.
-fn enter_members(population: &GpuPopulation, entering: &Transfer, lanes: usize) {
+fn enter_members(population: &GpuPopulation, entering: &Transfer) {
     let GpuPopulation {
         context,
         buffers,
@@ -67,30 +67,26 @@ fn enter_members(population: &GpuPopulation, entering: &Transfer, lanes: usize) 
     context.write_buffer(
         &buffers.transfer,
         0,
-        bytemuck::cast_slice(&entering.upload_words(lanes)),
+        bytemuck::cast_slice(&entering.upload_words()),
     );
     context.submit(record_alone(
         context,
         enter_kernel,
-        workgroups_for(entering.count_numbers(lanes)),
+        workgroups_for(entering.count_numbers()),
     ));
 }
 
 /// Collects the numbers of the starts in these places.
-fn collect_starts(population: &GpuPopulation, starts: &[usize], lanes: usize) -> Transfer {
+fn collect_starts(population: &GpuPopulation, slots: Vec<usize>) -> Transfer {
     let GpuPopulation {
         context,
         buffers,
         leave_kernel,
         ..
     } = population;
-    let slots = starts
-        .iter()
-        .flat_map(|start| start * lanes..(start + 1) * lanes)
-        .collect();
     let mut transfer = Transfer::new(PARAMETERS, slots);
-    let header = transfer.header(lanes);
-    let numbers = transfer.count_numbers(lanes);
+    let header = transfer.header();
+    let numbers = transfer.count_numbers();
     context.write_buffer(&buffers.transfer, 0, bytemuck::cast_slice(&header));
     let commands = record_alone(context, leave_kernel, workgroups_for(numbers));
     let elements = header.len() + numbers;
@@ -124,18 +120,11 @@ fn members_enter_their_slots_and_are_collected_unchanged() {
     };
     let recording = Arc::new(recording);
     let mut random = Random(SEED);
-    let methods = [
-        Method::LevenbergMarquardt(LevenbergMarquardt::default()),
-        Method::NelderMead(NelderMead::default()),
-    ];
-    for (method, counts) in methods
-        .into_iter()
-        .flat_map(|method| [[1, 66], [64, 1], [23, 40]].map(|c| (method, c)))
-    {
+    let settings = LevenbergMarquardt::default();
+    for counts in [[1, 66], [64, 1], [23, 40]] {
         let population =
-            GpuPopulation::new(context.clone(), recording.clone(), &method, CAPACITY).unwrap();
-        let lanes = method.lanes();
-        let slots = CAPACITY * lanes;
+            GpuPopulation::new(context.clone(), recording.clone(), &settings, CAPACITY).unwrap();
+        let slots = CAPACITY;
         // 1. The second batch lies between the starts of the first.
         let mut free: Vec<usize> = (0..CAPACITY).collect();
         let mut state = Vec::new();
@@ -150,7 +139,7 @@ fn members_enter_their_slots_and_are_collected_unchanged() {
                 starts: starts.clone(),
                 ring: vec![0; CAPACITY],
             };
-            let mut entered = Transfer::from_batch(PARAMETERS, &batch, &places, method);
+            let mut entered = Transfer::from_batch(PARAMETERS, &batch, &places, settings);
             // New members have many equal numbers, which would hide an exchange, so we replace them by random ones.
             entered
                 .state
@@ -160,11 +149,7 @@ fn members_enter_their_slots_and_are_collected_unchanged() {
                 .control
                 .iter_mut()
                 .for_each(|cell| *cell = random.below(1 << 30) as i32);
-            entered
-                .simplices
-                .iter_mut()
-                .for_each(|word| *word = random.below(1 << 30) as u32);
-            enter_members(&population, &entered, lanes);
+            enter_members(&population, &entered);
             state.resize(entered.layout.state_length() * slots, POISON);
             for (k, slot) in entered.slots.iter().enumerate() {
                 let members = entered.slots.len();
@@ -179,19 +164,11 @@ fn members_enter_their_slots_and_are_collected_unchanged() {
             // 2. The members are collected in another order.
             let mut order: Vec<usize> = (0..count).collect();
             order.reverse();
-            let collected = collect_starts(
-                &population,
-                &order.iter().map(|k| starts[*k]).collect::<Vec<_>>(),
-                lanes,
-            );
-            let reversed = |words: &[u32], lanes: usize| -> Vec<u32> {
-                let fields = words.chunks(count * lanes);
+            let collected = collect_starts(&population, order.iter().map(|k| starts[*k]).collect());
+            let reversed = |words: &[u32]| -> Vec<u32> {
+                let fields = words.chunks(count);
                 fields
-                    .flat_map(|field| {
-                        order
-                            .iter()
-                            .flat_map(|k| field[k * lanes..(k + 1) * lanes].to_vec())
-                    })
+                    .flat_map(|field| order.iter().map(|k| field[*k]))
                     .collect()
             };
             let cells: Vec<u32> = entered
@@ -204,9 +181,8 @@ fn members_enter_their_slots_and_are_collected_unchanged() {
                 .iter()
                 .map(|cell| cell.cast_unsigned())
                 .collect();
-            assert_eq!(collected.state, reversed(&entered.state, lanes));
-            assert_eq!(collected_cells, reversed(&cells, lanes));
-            assert_eq!(collected.simplices, reversed(&entered.simplices, 1));
+            assert_eq!(collected.state, reversed(&entered.state));
+            assert_eq!(collected_cells, reversed(&cells));
         }
         // 3. No other slot is touched.
         assert_eq!(

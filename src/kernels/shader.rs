@@ -59,7 +59,6 @@ pub enum BindingTarget {
     Control,
     Limits,
     Arguments,
-    Simplices,
     /// Numbers of members that enter or leave.
     Transfer,
     /// Constant table of the kernel.

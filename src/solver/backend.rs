@@ -9,8 +9,7 @@ use std::time::Duration;
 use super::basin::AcceptedPoint;
 use super::member::{GaveWay, Phase};
 use super::profile::{DeviceCalls, Meter};
-use super::settings::Method;
-use super::simplex::FirstSimplex;
+use super::settings::LevenbergMarquardt;
 use super::slots::Places;
 use super::small::{SmallFitter, SmallProblem};
 use super::status::Status;
@@ -74,12 +73,11 @@ pub trait Backend: Send + Sync {
     /// take of the device), at least 1.
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;
 
-    /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A
-    /// simplex takes the room of [`TRIALS_PER_SIMPLEX`](super::simplex::TRIALS_PER_SIMPLEX) members.
+    /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need.
     fn population(
         &self,
         recording: Arc<Recording>,
-        method: &Method,
+        settings: &LevenbergMarquardt,
         capacity: usize,
     ) -> Result<Box<dyn Population>>;
 
@@ -98,15 +96,11 @@ pub trait Backend: Send + Sync {
     }
 }
 
-/// Members in flight on a device. Each start has a slot; a simplex's members lie in [`lanes`](Self::lanes) consecutive
-/// ones.
+/// Members in flight on a device, one per start, each in a slot.
 pub trait Population: Send {
     /// Returns the maximum number of starts, and of spectra unless [`spectra_capacity`](Self::spectra_capacity) says
     /// otherwise.
     fn capacity(&self) -> usize;
-
-    /// Returns the number of members per start.
-    fn lanes(&self) -> usize;
 
     /// Removes all members.
     fn clear(&mut self);
@@ -194,9 +188,7 @@ pub struct Batch {
     pub group: Vec<u32>,
     /// (members, P): start of each member, in `u`, inside the bounds.
     pub starts: Vec<f64>,
-    /// (members): first simplices of Nelder–Mead; empty where all are made of its size.
-    pub simplices: Vec<Option<FirstSimplex>>,
-    /// The members of Levenberg–Marquardt end in their first round, evaluated at their starts.
+    /// The members end in their first round, evaluated at their starts.
     pub is_evaluation: bool,
 }
 
@@ -206,18 +198,13 @@ impl Batch {
         self.group.len()
     }
 
-    /// Returns the phase in which members of Levenberg–Marquardt begin.
+    /// Returns the phase in which members begin.
     pub fn first_phase(&self) -> Phase {
         if self.is_evaluation {
             Phase::Evaluating
         } else {
             Phase::Searching
         }
-    }
-
-    /// Returns the first simplex that a start of the batch brings along; `None` if it brings none.
-    pub fn simplex(&self, member: usize) -> Option<&FirstSimplex> {
-        self.simplices.get(member)?.as_ref()
     }
 }
 

@@ -12,7 +12,7 @@ pub const FIRST_ROUND: u32 = 1;
 /// Round after which a start may first count as hopeless, when its steps have shown where it leads.
 pub const HOPELESS_ROUND: u32 = 4;
 /// Number of rounds for which a start pauses after its first one when another of its spectrum is better: mostly it need
-/// not go on then. (The members of a simplex that do not count in a round have a pause of 1, which every round renews.)
+/// not go on then.
 pub const PAUSE_ROUNDS: u32 = 2;
 const _: () = assert!(PAUSE_ROUNDS >= 1);
 /// Maximum reduction that the next step of a settled start predicts, as a share of another start's rise above it.

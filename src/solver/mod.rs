@@ -31,7 +31,7 @@ pub use damping::Damping;
 pub use member::GaveWay;
 pub use objective::Objective;
 pub use rounds::{Flight, Queue, linearise, optimise, stream};
-pub use settings::{LevenbergMarquardt, MOST_STARTS, Method, NelderMead};
+pub use settings::{LevenbergMarquardt, MOST_STARTS, NelderMead};
 pub use slots::Places;
 pub use status::Status;
 pub use tolerances::Tolerances;

@@ -32,8 +32,9 @@ pub trait Queue {
     /// Returns whether no spectrum waits.
     fn is_empty(&self) -> bool;
 
-    /// Takes the outcomes, one per start, of the spectrum that entered as the `number`-th, from 0.
-    fn end(&mut self, number: usize, outcomes: Vec<Outcome>);
+    /// Takes the outcomes, one per start, of the spectrum that entered as the `number`-th, from 0. Returns the points
+    /// at which its objective is to be evaluated next, no more than there were outcomes; it leaves if there are none.
+    fn end(&mut self, number: usize, outcomes: Vec<Outcome>) -> Vec<Vec<f64>>;
 
     /// Receives the number of active members after every submission.
     fn watch(&mut self, _active: usize) {}
@@ -53,15 +54,31 @@ pub struct Flight {
     supplied: usize,
     /// Number of rounds of the next submission.
     rounds: u32,
+    /// The members that entered last end in their first round.
+    is_evaluation: bool,
 }
 
 /// Spectra on a device, without members.
+#[derive(Default)]
 struct UploadedBatch {
     batch: Batch,
     /// Places of the spectra.
     spectra: Vec<usize>,
-    /// Number of spectra that the queue supplied before.
-    first: usize,
+    /// Numbers of the spectra, in the order in which the queue supplied them.
+    numbers: Vec<usize>,
+}
+
+impl UploadedBatch {
+    /// Adds a spectrum with points at which its objective is to be evaluated.
+    fn add(&mut self, number: usize, spectrum: usize, points: &[Vec<f64>]) {
+        let index = self.batch.spectra as u32;
+        self.batch.group.extend(vec![index; points.len()]);
+        self.batch.starts.extend(points.iter().flatten());
+        self.batch.spectra += 1;
+        self.batch.is_evaluation = true;
+        self.spectra.push(spectrum);
+        self.numbers.push(number);
+    }
 }
 
 impl Flight {
@@ -73,6 +90,7 @@ impl Flight {
             uploaded: VecDeque::new(),
             supplied: 0,
             rounds: ROUNDS_PER_SUBMISSION,
+            is_evaluation: false,
         }
     }
 
@@ -101,7 +119,8 @@ impl Flight {
         }
         // 2. One submission. Meanwhile the data of spectra that will enter are copied, some at a time.
         let begin = Instant::now();
-        population.submit(self.rounds)?;
+        let rounds = if self.is_evaluation { 1 } else { self.rounds };
+        population.submit(rounds)?;
         let upload_limit = population.capacity().div_ceil(REFILL_DIVISOR);
         loop {
             let (free_spectra, _) = self.slots.free_places();
@@ -110,7 +129,7 @@ impl Flight {
                 break;
             }
         }
-        let active = population.advance(self.rounds).await?;
+        let active = population.advance(rounds).await?;
         self.rounds = if begin.elapsed() > SLOW_SUBMISSION {
             1
         } else {
@@ -121,7 +140,7 @@ impl Flight {
             .iter()
             .map(|uploaded| uploaded.batch.members())
             .sum();
-        queue.watch(active + waiting * population.lanes());
+        queue.watch(active + waiting);
         // 3. Starts that have ended leave, unless they are too few to be worth a readback.
         let nothing_waits = queue.is_empty() && self.uploaded.is_empty();
         let enough = match (nothing_waits, queue.is_one_piece()) {
@@ -129,7 +148,7 @@ impl Flight {
             (true, false) => open.div_ceil(REFILL_DIVISOR),
             (false, _) => population.capacity().div_ceil(REFILL_DIVISOR).min(open),
         };
-        let ended_count = open - active.div_ceil(population.lanes());
+        let ended_count = open - active;
         if ended_count >= enough {
             let active_slots = population.active().await?;
             let ended_slots = self
@@ -156,12 +175,12 @@ impl Flight {
         let spectra = self.slots.take_spectra(batch.spectra);
         population.upload(&batch, &spectra)?;
         batch.blocks.clear();
-        let first = self.supplied;
+        let numbers = (self.supplied..self.supplied + batch.spectra).collect();
         self.supplied += batch.spectra;
         self.uploaded.push_back(UploadedBatch {
             batch,
             spectra,
-            first,
+            numbers,
         });
         Ok(true)
     }
@@ -178,7 +197,8 @@ impl Flight {
             };
             let places = self
                 .slots
-                .assign_starts(&next.batch, next.spectra, next.first);
+                .assign_starts(&next.batch, next.spectra, &next.numbers);
+            self.is_evaluation = next.batch.is_evaluation;
             population.enter_members(&next.batch, &places)?;
         }
         Ok(())
@@ -202,7 +222,8 @@ impl Flight {
         Ok(())
     }
 
-    /// Reads the outcomes of the starts in these slots and hands those of whole spectra to the queue.
+    /// Reads the outcomes of the starts in these slots and hands those of whole spectra to the queue. Spectra of which
+    /// it wants more evaluations stay on the device, and enter before all others.
     async fn remove_starts(
         &mut self,
         population: &mut dyn Population,
@@ -210,13 +231,22 @@ impl Flight {
         slots: Vec<usize>,
     ) -> Result<()> {
         let outcomes = population.read(&slots).await?;
+        let mut again = UploadedBatch::default();
         for (slot, mut outcome) in slots.into_iter().zip(outcomes) {
             if outcome.gave_way.is_none() {
                 outcome.status.get_or_insert(Status::Interrupted);
             }
-            if let Some((number, outcomes)) = self.slots.record_outcome(slot, outcome) {
-                queue.end(number, outcomes);
+            if let Some(ended) = self.slots.record_outcome(slot, outcome) {
+                let points = queue.end(ended.number, ended.outcomes);
+                if points.is_empty() {
+                    self.slots.free_spectra(vec![ended.spectrum]);
+                } else {
+                    again.add(ended.number, ended.spectrum, &points);
+                }
             }
+        }
+        if again.batch.spectra > 0 {
+            self.uploaded.push_front(again);
         }
         Ok(())
     }
@@ -286,8 +316,9 @@ impl Queue for SingleBatch<'_> {
         self.batch.is_none()
     }
 
-    fn end(&mut self, number: usize, outcomes: Vec<Outcome>) {
+    fn end(&mut self, number: usize, outcomes: Vec<Outcome>) -> Vec<Vec<f64>> {
         self.outcomes[number] = outcomes;
+        Vec::new()
     }
 
     fn watch(&mut self, active: usize) {

@@ -1,6 +1,6 @@
 //! Nelder–Mead from start to end, on any device: a linearisation shapes the first simplex, the simplex comes near the
-//! minimum, and a quadratic surface judges and refines its end. All of this is on the host in f64; the points of all
-//! fits are evaluated in one dispatch.
+//! minimum, and a quadratic surface judges and refines its end. All of this is on the host in f64. The device evaluates
+//! one point of each fit at a time, until all searches have ended.
 //!
 //! 1. The first simplex lies around the Gauss–Newton point of the linearisation at the start ([`first_vertices`]).
 //! 2. Simplices search until their objectives differ by about as much as the noise of the data changes a minimum
@@ -18,7 +18,7 @@ use super::bounds::Bounds;
 use super::first_simplex::{FirstVertices, SearchBox, first_vertices};
 use super::metric::{Linearisation, Metric};
 use super::settings::NelderMead;
-use super::simplex::FirstSimplex;
+use super::simplex::{FirstSimplex, Simplex, SimplexRules};
 use super::status::Status;
 use super::surface::{Surface, SurfaceVerdict, Tolerance};
 use crate::error::Result;
@@ -46,46 +46,17 @@ pub struct SearchFit {
     pub points: usize,
 }
 
-impl SearchFit {
-    /// Returns the bounds of the fit's parameters, in the solver's units u.
-    pub fn bounds(&self) -> Bounds<'_> {
-        Bounds {
-            lower: &self.lower,
-            upper: &self.upper,
-        }
-    }
-}
-
-/// Point at which a fit's simplex is to begin.
-#[derive(Clone, Debug)]
-pub struct Begin {
-    pub fit: usize,
-    pub start: Vec<f64>,
-    /// First simplex; `None` for one of the settings' size.
-    pub simplex: Option<FirstSimplex>,
-}
-
-/// Points of a fit whose objectives are to be evaluated.
-#[derive(Clone, Debug)]
-pub struct FitPoints {
-    pub fit: usize,
-    /// (k, P) in `u`.
-    pub points: Vec<f64>,
-}
-
-/// A device that evaluates points for searches. Each call has the fits in ascending order, each once.
+/// A device that evaluates points for searches.
 pub trait Machine {
     /// Linearises each fit at its start; ln det C is 0 where the objective has none.
     fn linearise(&mut self) -> Result<Vec<Outcome>>;
 
-    /// Moves simplices from where each begins until they end; `None` where the run was cancelled before a fit entered.
-    fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>>;
+    /// Evaluates the points that the searches of all fits request, until these have ended or the run is cancelled, and
+    /// returns the searches.
+    fn evaluate(&mut self, searches: Vec<FitSearch>) -> Result<Vec<FitSearch>>;
 
-    /// Evaluates points: their objectives, fit by fit, infinite where they are not finite.
-    fn evaluate(&mut self, points: Vec<FitPoints>) -> Result<Vec<Vec<f64>>>;
-
-    /// Returns whether the objectives that the device reports are checked: with every evaluation, each fit's best known
-    /// point is then evaluated again.
+    /// Returns whether the objectives that the device reports are checked: with every quadratic surface, each fit's
+    /// best known point is then evaluated again.
     fn is_checked(&self) -> bool {
         false
     }
@@ -104,42 +75,6 @@ pub struct Readbacks {
     pub now: f64,
 }
 
-/// Points of one fit that are to be evaluated, and a point whose objective is known, for comparison.
-struct CheckedPoints {
-    points: FitPoints,
-    known_point: Vec<f64>,
-    known_value: f64,
-}
-
-/// Returns the objectives at the requested points; a checked device must also repeat each fit's known value.
-fn evaluate_checked(
-    machine: &mut dyn Machine,
-    searches: &[FitSearch],
-    requests: Vec<CheckedPoints>,
-) -> Result<Vec<Vec<f64>>> {
-    // 1. Append the known points where they are to be repeated.
-    let is_checked = machine.is_checked();
-    let mut points = Vec::with_capacity(requests.len());
-    let mut known_values = Vec::with_capacity(requests.len());
-    for mut request in requests {
-        if is_checked {
-            request.points.points.extend(request.known_point);
-        }
-        known_values.push((request.points.fit, request.known_value));
-        points.push(request.points);
-    }
-    // 2. Evaluate, and compare the last value of each fit with the known one.
-    let mut values = machine.evaluate(points)?;
-    if is_checked {
-        for (values, (fit, before)) in values.iter_mut().zip(known_values) {
-            if let Some(now) = values.pop() {
-                machine.agree(fit, Readbacks { before, now }, &searches[fit].linearised)?;
-            }
-        }
-    }
-    Ok(values)
-}
-
 /// The settings, and the precision of the device's rows.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchSettings {
@@ -150,26 +85,48 @@ pub struct SearchSettings {
     pub noise: f64,
 }
 
-/// State of the search for one fit.
-struct FitSearch<'a> {
-    fit: &'a SearchFit,
+/// Part of a search that has requested points.
+#[derive(Clone, Debug)]
+enum Stage {
+    /// The first vertex of the first simplex, where the objective must fall about as predicted.
+    Centre(FirstVertices),
+    Simplex {
+        simplex: Simplex,
+        /// It has a coarse tolerance and vertices from the linearisation.
+        is_shaped: bool,
+    },
+    Surface(Surface),
+    Ended,
+}
+
+/// The search for one fit, which requests the objective at one point after the other.
+#[derive(Clone, Debug)]
+pub struct FitSearch {
+    fit: SearchFit,
+    settings: SearchSettings,
+    /// The objective at a known point is evaluated again with each surface.
+    is_checked: bool,
     /// Linearisation at the start.
     linearised: Outcome,
-    /// First simplex that the linearisation shapes.
-    first: Option<FirstVertices>,
-    /// Objective at the first of its vertices.
-    centre_value: f64,
+    stage: Stage,
+    /// Number of searches by simplices that have begun.
+    turn: usize,
     /// Evaluations of the linearisation and the first vertex.
     evaluations: u32,
     outcome: Option<Outcome>,
-    surface: Option<Surface>,
-    is_done: bool,
+    /// (k, P): the points that are not evaluated yet, of which a simplex has one at a time.
+    requested: Vec<f64>,
+    /// Objectives at those of the points that have been evaluated.
+    values: Vec<f64>,
+    /// Objective of the last requested point in an earlier readback, if that is evaluated again.
+    known_value: Option<f64>,
+    repeated: Vec<Readbacks>,
 }
 
 /// Minimises each fit by simplices, coarse to fine, and quadratic surfaces; `None` where cancelled before it entered.
 pub fn search(
     machine: &mut dyn Machine,
-    fits: &[SearchFit],
+    fits: Vec<SearchFit>,
     settings: &SearchSettings,
     cancel: &AtomicBool,
 ) -> Result<Vec<Option<Outcome>>> {
@@ -182,140 +139,143 @@ pub fn search(
     } else {
         vec![Outcome::default(); fits.len()]
     };
-    let mut searches: Vec<FitSearch> = fits
-        .iter()
+    // 2. Evaluate the points that the searches request.
+    let is_checked = machine.is_checked();
+    let searches = fits
+        .into_iter()
         .zip(linearised)
-        .map(|(fit, linearised)| FitSearch::new(fit, linearised, settings))
+        .map(|(fit, linearised)| FitSearch::new(fit, linearised, *settings, is_checked))
         .collect();
-    drop_untrusted_first_simplices(machine, &mut searches)?;
-    // 2. Search ever closer, each time with simplices and then with surfaces; the last search, without a coarse
-    //    tolerance, begins at the start again.
-    for turn in 0..=COARSE_FATOLS.len() {
-        let coarse_fatol = COARSE_FATOLS
-            .get(turn)
-            .map(|fatol| fatol.max(LEAST_COARSE_FATOL * settings.settings.fatol));
-        let begins: Vec<Begin> = searches
-            .iter()
-            .enumerate()
-            .filter_map(|(fit, search)| search.next_simplex(fit, settings, coarse_fatol))
-            .collect();
-        if begins.is_empty() {
-            continue;
+    let mut searches = machine.evaluate(searches)?;
+    // 3. Compare the readbacks, and end the searches of a cancelled run.
+    for (fit, search) in searches.iter_mut().enumerate() {
+        for readbacks in &search.repeated {
+            machine.agree(fit, *readbacks, &search.linearised)?;
         }
-        let begun: Vec<(usize, bool)> = begins
-            .iter()
-            .map(|begin| (begin.fit, begin.simplex.is_some()))
-            .collect();
-        for ((fit, is_shaped), outcome) in begun.into_iter().zip(machine.search(begins)?) {
-            searches[fit].record_simplex(outcome, is_shaped, settings);
-        }
-        follow_surfaces(machine, &mut searches, cancel)?;
+        search.interrupt();
     }
     Ok(searches.into_iter().map(|search| search.outcome).collect())
 }
 
-/// Evaluates the centre of each first simplex, and drops those where the objective falls less than predicted.
-fn drop_untrusted_first_simplices(
-    machine: &mut dyn Machine,
-    searches: &mut [FitSearch],
-) -> Result<()> {
-    let mut requests = Vec::new();
-    for (fit, search) in searches.iter().enumerate() {
-        let Some(first) = &search.first else {
-            continue;
-        };
-        requests.push(CheckedPoints {
-            points: FitPoints {
-                fit,
-                points: first.vertices[..search.fit.start.len()].to_vec(),
-            },
-            known_point: search.fit.start.clone(),
-            known_value: search.start_value(),
-        });
-    }
-    if requests.is_empty() {
-        return Ok(());
-    }
-    let fits: Vec<usize> = requests.iter().map(|request| request.points.fit).collect();
-    for (fit, values) in fits
-        .into_iter()
-        .zip(evaluate_checked(machine, searches, requests)?)
-    {
-        let search = &mut searches[fit];
-        search.evaluations += 1;
-        let reduction = search.start_value() - values[0];
-        search.first = search
-            .first
-            .take()
-            .filter(|first| first.is_trusted(reduction));
-        search.centre_value = values[0];
-    }
-    Ok(())
-}
-
-/// Evaluates the points that quadratic surfaces request until all surfaces have ended.
-fn follow_surfaces(
-    machine: &mut dyn Machine,
-    searches: &mut [FitSearch],
-    cancel: &AtomicBool,
-) -> Result<()> {
-    loop {
-        let mut requests = Vec::new();
-        for (fit, search) in searches.iter().enumerate() {
-            let Some(surface) = &search.surface else {
-                continue;
-            };
-            requests.push(CheckedPoints {
-                points: FitPoints {
-                    fit,
-                    points: surface.points().to_vec(),
-                },
-                known_point: surface.lowest().to_vec(),
-                known_value: surface.lowest_value(),
-            });
-        }
-        if requests.is_empty() {
-            return Ok(());
-        }
-        if cancel.load(Ordering::Relaxed) {
-            searches
-                .iter_mut()
-                .filter(|search| search.surface.is_some())
-                .for_each(FitSearch::interrupt);
-            return Ok(());
-        }
-        let fits: Vec<usize> = requests.iter().map(|request| request.points.fit).collect();
-        for (fit, values) in fits
-            .into_iter()
-            .zip(evaluate_checked(machine, searches, requests)?)
-        {
-            searches[fit].advance_surface(&values);
-        }
-    }
-}
-
-impl FitSearch<'_> {
+impl FitSearch {
     /// Makes the search of a fit from cost, gradient and normal matrix at its start (`linearised`).
-    fn new<'a>(
-        fit: &'a SearchFit,
+    fn new(
+        fit: SearchFit,
         linearised: Outcome,
-        settings: &SearchSettings,
-    ) -> FitSearch<'a> {
+        settings: SearchSettings,
+        is_checked: bool,
+    ) -> FitSearch {
         let mut search = FitSearch {
             fit,
+            settings,
+            is_checked,
             linearised,
-            first: None,
-            centre_value: f64::NAN,
+            stage: Stage::Ended,
+            turn: 0,
             evaluations: 0,
             outcome: None,
-            surface: None,
-            is_done: false,
+            requested: Vec::new(),
+            values: Vec::new(),
+            known_value: None,
+            repeated: Vec::new(),
         };
-        search.first = search.first_vertices(settings);
         if !search.linearised.gradient.is_empty() {
-            search.evaluations = 1 + search.search_box(settings).free_parameters().len() as u32;
+            search.evaluations = 1 + search.search_box().free_parameters().len() as u32;
+        }
+        match search.first_vertices() {
+            Some(first) => {
+                let centre = first.vertices[..search.fit.start.len()].to_vec();
+                let known = (search.fit.start.clone(), search.start_value());
+                search.stage = Stage::Centre(first);
+                search.request(centre, known);
+            }
+            None => search.begin_simplex(None),
         }
         search
+    }
+
+    /// Returns whether the search requests no more points.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::Ended)
+    }
+
+    /// Returns the point whose objective [`take_objective`](Self::take_objective) expects next (P).
+    pub fn point(&self) -> &[f64] {
+        let count = self.fit.start.len();
+        match &self.stage {
+            Stage::Simplex { simplex, .. } => simplex.trial_point(),
+            _ => &self.requested[self.values.len() * count..][..count],
+        }
+    }
+
+    /// Takes the objective at the requested point, infinite where it is not finite.
+    pub fn take_objective(&mut self, value: f64) {
+        // A simplex moves at each point, all else when the last of its points is evaluated.
+        if let Stage::Simplex { simplex, is_shaped } = &mut self.stage {
+            let is_shaped = *is_shaped;
+            if let Some(status) = simplex.take_objective(value, &self.settings.rules(&self.fit)) {
+                let outcome = simplex.outcome(status);
+                self.end_simplex(outcome, is_shaped);
+            }
+            return;
+        }
+        self.values.push(value);
+        self.go_on_if_evaluated();
+    }
+
+    /// Takes the next step of the search if all requested points are evaluated.
+    fn go_on_if_evaluated(&mut self) {
+        if self.values.len() * self.fit.start.len() < self.requested.len() {
+            return;
+        }
+        // 1. The last objective may be that of a known point.
+        let mut values = std::mem::take(&mut self.values);
+        if let Some(before) = self.known_value.take()
+            && let Some(now) = values.pop()
+        {
+            self.repeated.push(Readbacks { before, now });
+        }
+        // 2. Go on with these objectives.
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Centre(first) => {
+                self.evaluations += 1;
+                let value = values.first().copied().unwrap_or(f64::NAN);
+                let is_trusted = first.is_trusted(self.start_value() - value);
+                self.begin_simplex(is_trusted.then_some((first.vertices, value)));
+            }
+            Stage::Surface(mut surface) => match surface.take_objectives(&values) {
+                None => self.request_surface(surface),
+                Some(verdict) => {
+                    if let Some(outcome) = &mut self.outcome {
+                        outcome.parameters = surface.lowest().to_vec();
+                        outcome.chi2 = surface.lowest_value();
+                        outcome.evaluations += surface.evaluations;
+                    }
+                    if verdict != SurfaceVerdict::Minimum {
+                        self.begin_next_simplex();
+                    }
+                }
+            },
+            _ => {}
+        }
+    }
+
+    /// Requests these points (k, P) and, if the device is checked, one with a known objective behind them.
+    fn request(&mut self, mut points: Vec<f64>, known: (Vec<f64>, f64)) {
+        if self.is_checked {
+            points.extend(known.0);
+            self.known_value = Some(known.1);
+        }
+        self.requested = points;
+        self.go_on_if_evaluated();
+    }
+
+    /// Requests the points of a quadratic surface.
+    fn request_surface(&mut self, surface: Surface) {
+        let known = (surface.lowest().to_vec(), surface.lowest_value());
+        let points = surface.points().to_vec();
+        self.stage = Stage::Surface(surface);
+        self.request(points, known);
     }
 
     /// Returns the objective at the start: χ², penalty and ln det C if the fit marginalises over the continuum.
@@ -323,88 +283,65 @@ impl FitSearch<'_> {
         self.linearised.chi2 + self.linearised.penalty + self.linearised.ln_det
     }
 
-    /// Returns the better of the start and the first simplex's centre, for a fit that no simplex has moved yet.
-    fn best_evaluated_point(&self) -> Outcome {
-        let start_value = self.start_value();
-        let centre = self
-            .first
-            .as_ref()
-            .filter(|_| self.centre_value < start_value);
-        let (parameters, chi2) = match centre {
-            Some(first) => (&first.vertices[..self.fit.start.len()], self.centre_value),
-            None => (&self.fit.start[..], start_value),
-        };
-        Outcome {
-            rounds: 1,
-            evaluations: self.evaluations,
-            parameters: parameters.to_vec(),
-            chi2,
-            ..Outcome::default()
-        }
-    }
-
     /// Returns the bounds of the fit's parameters, and the size of its first simplex.
-    fn search_box(&self, settings: &SearchSettings) -> SearchBox<'_> {
+    fn search_box(&self) -> SearchBox<'_> {
         SearchBox {
             lower: &self.fit.lower,
             upper: &self.fit.upper,
-            size: settings.settings.size,
+            size: self.settings.settings.size,
         }
     }
 
-    /// Returns where, and with which vertices, the fit's next simplex begins; `None` if it needs none. `coarse_fatol`:
-    /// tolerance of the next search, `None` for the last one.
-    fn next_simplex(
-        &self,
-        fit: usize,
-        settings: &SearchSettings,
-        coarse_fatol: Option<f64>,
-    ) -> Option<Begin> {
-        if self.is_done {
-            return None;
-        }
-        // 1. The first simplex is that of the linearisation.
-        let Some(outcome) = &self.outcome else {
-            let simplex = self
-                .first
-                .as_ref()
-                .zip(coarse_fatol)
-                .map(|(first, coarse_fatol)| FirstSimplex {
-                    vertices: first.vertices.clone(),
-                    value: self.centre_value,
+    /// Begins the first simplex, at the start: with vertices from the linearisation and the objective at the first of
+    /// them, if there are any.
+    fn begin_simplex(&mut self, shape: Option<(Vec<f64>, f64)>) {
+        let coarse_fatol = self.settings.coarse_fatol(0).unwrap_or_default();
+        let first = shape.map(|(vertices, value)| FirstSimplex {
+            vertices,
+            value,
+            coarse_fatol,
+        });
+        let start = self.fit.start.clone();
+        self.turn = 1;
+        self.move_from(&start, first);
+    }
+
+    /// Begins the next simplex. Those before the last are spread around the best point. The last one begins at the
+    /// fit's start, without a shape: where the linearisation misled the search, the end of that may mislead, too.
+    fn begin_next_simplex(&mut self) {
+        while self.turn <= COARSE_FATOLS.len() {
+            let coarse_fatol = self.settings.coarse_fatol(self.turn);
+            self.turn += 1;
+            let Some((coarse_fatol, outcome)) = coarse_fatol.zip(self.outcome.as_ref()) else {
+                let start = self.fit.start.clone();
+                return self.move_from(&start, None);
+            };
+            if let Some(vertices) = self.spread_again(outcome) {
+                let start = outcome.parameters.clone();
+                let first = FirstSimplex {
+                    vertices,
+                    value: outcome.chi2,
                     coarse_fatol,
-                });
-            return Some(Begin {
-                fit,
-                start: self.fit.start.clone(),
-                simplex,
-            });
-        };
-        // 2. The last one begins at the fit's start, without a shape: where the linearisation misled the search, the
-        //    end of that may mislead, too.
-        let Some(coarse_fatol) = coarse_fatol else {
-            return Some(Begin {
-                fit,
-                start: self.fit.start.clone(),
-                simplex: None,
-            });
-        };
-        // 3. Those between are spread around the best point.
-        let vertices = self.spread_again(outcome, settings)?;
-        Some(Begin {
-            fit,
-            start: outcome.parameters.clone(),
-            simplex: Some(FirstSimplex {
-                vertices,
-                value: outcome.chi2,
-                coarse_fatol,
-            }),
-        })
+                };
+                return self.move_from(&start, Some(first));
+            }
+        }
+    }
+
+    /// Moves a simplex from here on.
+    fn move_from(&mut self, start: &[f64], first: Option<FirstSimplex>) {
+        let is_shaped = first.is_some();
+        let rules = self.settings.rules(&self.fit);
+        let mut simplex = Simplex::new(start, first, &rules);
+        match simplex.begin(&rules) {
+            None => self.stage = Stage::Simplex { simplex, is_shaped },
+            Some(status) => self.end_simplex(simplex.outcome(status), is_shaped),
+        }
     }
 
     /// Returns the vertices of the first simplex from the linearisation; `None` where it has no sums or gives no
     /// simplex.
-    fn first_vertices(&self, settings: &SearchSettings) -> Option<FirstVertices> {
+    fn first_vertices(&self) -> Option<FirstVertices> {
         let Outcome {
             chi2,
             penalty,
@@ -421,15 +358,15 @@ impl FitSearch<'_> {
         if gradient.is_empty() || !linearisation.cost.is_finite() {
             return None;
         }
-        first_vertices(&linearisation, &self.search_box(settings), settings.dof)
+        first_vertices(&linearisation, &self.search_box(), self.settings.dof)
     }
 
     /// Returns vertices around the best point, one error away along each direction of the linearisation.
-    fn spread_again(&self, outcome: &Outcome, settings: &SearchSettings) -> Option<Vec<f64>> {
-        let search_box = self.search_box(settings);
+    fn spread_again(&self, outcome: &Outcome) -> Option<Vec<f64>> {
+        let search_box = self.search_box();
         let count = outcome.parameters.len();
         let metric = Metric::new(&self.linearised.normal_matrix, search_box.free_parameters())?;
-        let radius = settings.unit(outcome.chi2).sqrt();
+        let radius = self.settings.unit(outcome.chi2).sqrt();
         let directions = metric.directions(count);
         let edges = directions
             .chunks_exact(count.max(1))
@@ -437,38 +374,40 @@ impl FitSearch<'_> {
         Some(search_box.vertices(&outcome.parameters, edges))
     }
 
-    /// Records how a simplex ended (`None`: cancelled), and may fit a quadratic surface there next. `is_shaped`: the
-    /// simplex had a coarse tolerance and vertices from the linearisation.
-    fn record_simplex(
-        &mut self,
-        outcome: Option<Outcome>,
-        is_shaped: bool,
-        settings: &SearchSettings,
-    ) {
-        let Some(mut outcome) = outcome else {
-            if self.outcome.is_none() {
-                self.outcome = Some(self.best_evaluated_point());
-            }
-            self.interrupt();
-            return;
-        };
+    /// Records how a simplex ended, and goes on with a quadratic surface there, or with the next simplex. `is_shaped`:
+    /// the simplex had a coarse tolerance and vertices from the linearisation.
+    fn end_simplex(&mut self, outcome: Outcome, is_shaped: bool) {
+        let is_last = !is_shaped || outcome.status == Some(Status::Interrupted);
+        self.stage = Stage::Ended;
+        match self.record_simplex(outcome, is_shaped) {
+            Some(surface) => self.request_surface(surface),
+            None if !is_last => self.begin_next_simplex(),
+            None => {}
+        }
+        if is_last {
+            self.turn = COARSE_FATOLS.len() + 1;
+        }
+    }
+
+    /// Adds the end of a simplex to the outcome, and returns the quadratic surface to be fitted there, if any.
+    fn record_simplex(&mut self, mut outcome: Outcome, is_shaped: bool) -> Option<Surface> {
         // 1. Add up the work of all searches of the fit.
         let previous = self.outcome.take();
         outcome.evaluations += previous
             .as_ref()
             .map_or(self.evaluations, |previous| previous.evaluations);
         outcome.rounds += previous.as_ref().map_or(0, |previous| previous.rounds);
-        self.is_done = !is_shaped || outcome.status == Some(Status::Interrupted);
         // 2. A surface refines the end of a search that converged.
-        let tolerance = settings.tolerance(outcome.chi2, self.fit);
+        let tolerance = self.settings.tolerance(outcome.chi2, &self.fit);
         let has_converged = outcome.status.is_some_and(Status::is_success);
         let normal_matrix = &self.linearised.normal_matrix;
+        let mut surface = None;
         if has_converged && outcome.chi2.is_finite() && !normal_matrix.is_empty() {
-            self.surface = Surface::new(
+            surface = Surface::new(
                 &outcome.parameters,
                 outcome.chi2,
                 normal_matrix,
-                &self.search_box(settings),
+                &self.search_box(),
                 tolerance,
             );
         }
@@ -483,41 +422,58 @@ impl FitSearch<'_> {
             }
             outcome.parameters = previous.parameters;
             outcome.chi2 = previous.chi2;
-            self.surface = None;
+            surface = None;
         } else if is_shaped && (outcome.chi2 > start_value || !outcome.chi2.is_finite()) {
             // The Gauss–Newton point has misled the search.
             outcome.parameters = self.fit.start.clone();
             outcome.chi2 = start_value;
-            self.surface = None;
+            surface = None;
         }
         self.outcome = Some(outcome);
+        surface
     }
 
-    /// Passes the requested objectives to the surface; when that ends, its lowest point is the outcome.
-    fn advance_surface(&mut self, values: &[f64]) {
-        let Some(surface) = &mut self.surface else {
-            return;
-        };
-        let Some(verdict) = surface.take_objectives(values) else {
-            return;
-        };
-        if let Some(outcome) = &mut self.outcome {
-            outcome.parameters = surface.lowest().to_vec();
-            outcome.chi2 = surface.lowest_value();
-            outcome.evaluations += surface.evaluations;
-        }
-        self.is_done |= verdict == SurfaceVerdict::Minimum;
-        self.surface = None;
-    }
-
-    /// Ends the search, and marks its outcome, if there is one, as interrupted.
+    /// Ends a search that has not ended, and marks its outcome as interrupted. A fit that no simplex has moved yet ends
+    /// at the better of its start and the first vertex.
     fn interrupt(&mut self) {
-        self.surface = None;
-        self.is_done = true;
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Ended => return,
+            Stage::Simplex { simplex, is_shaped } if is_shaped || simplex.evaluations > 0 => {
+                self.record_simplex(simplex.outcome(Status::Interrupted), is_shaped);
+            }
+            _ if self.outcome.is_none() => {
+                self.outcome = Some(Outcome {
+                    evaluations: self.evaluations,
+                    parameters: self.fit.start.clone(),
+                    chi2: self.start_value(),
+                    ..Outcome::default()
+                });
+            }
+            _ => {}
+        }
         if let Some(outcome) = &mut self.outcome {
             outcome.status = Some(Status::Interrupted);
+            outcome.rounds = outcome.rounds.max(1);
         }
     }
+}
+
+/// Gives the searches that have not ended the objectives at their points, in their order, and returns the next point of
+/// each one that goes on.
+pub fn take_objectives<'a>(
+    searches: impl Iterator<Item = &'a mut FitSearch>,
+    outcomes: &[Outcome],
+    marginalise: bool,
+) -> Vec<Vec<f64>> {
+    let mut points = Vec::with_capacity(outcomes.len());
+    let waiting = searches.filter(|search| !search.has_ended());
+    for (search, outcome) in waiting.zip(outcomes) {
+        search.take_objective(outcome.objective(marginalise));
+        if !search.has_ended() {
+            points.push(search.point().to_vec());
+        }
+    }
+    points
 }
 
 /// Returns whether two points differ by no more than a simplex can shrink. Objectives cannot decide this: without noise
@@ -529,6 +485,26 @@ fn is_same_point(a: &[f64], b: &[f64]) -> bool {
 }
 
 impl SearchSettings {
+    /// Returns by how much the objectives may differ at the end of a search, the `turn`-th from 0; `None` for the last
+    /// one, for which the settings' tolerance holds.
+    fn coarse_fatol(&self, turn: usize) -> Option<f64> {
+        let coarse_fatol = COARSE_FATOLS.get(turn)?;
+        Some(coarse_fatol.max(LEAST_COARSE_FATOL * self.settings.fatol))
+    }
+
+    /// Returns what decides how the simplices of a fit move.
+    fn rules<'a>(&'a self, fit: &'a SearchFit) -> SimplexRules<'a> {
+        SimplexRules {
+            bounds: Bounds {
+                lower: &fit.lower,
+                upper: &fit.upper,
+            },
+            settings: &self.settings,
+            dof: self.dof,
+            noise: self.noise,
+        }
+    }
+
     /// Returns by how much the data's noise changes an objective: 1, or `value` / dof where `dof` is given.
     fn unit(&self, value: f64) -> f64 {
         let (unit, relative) = NelderMead::unit(self.dof);

@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::simplex::TRIALS_PER_SIMPLEX;
 use crate::error::InvalidSetting;
 
 /// Maximum number of starts of a spectrum.
@@ -272,24 +271,5 @@ impl fmt::Display for NelderMead {
             "simplex_max_rounds = {max_rounds}\nfatol = {fatol:e}\nsize = {size}"
         )?;
         write!(f, "max_restarts = {max_restarts}\nlinearise = {linearise}")
-    }
-}
-
-/// Method that moves a population's members.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Method {
-    /// Needs a recording of linearisations.
-    LevenbergMarquardt(LevenbergMarquardt),
-    /// Needs a recording of evaluations.
-    NelderMead(NelderMead),
-}
-
-impl Method {
-    /// Returns the number of members (points that are evaluated side by side) that each start takes.
-    pub const fn lanes(&self) -> usize {
-        match self {
-            Method::LevenbergMarquardt(_) => 1,
-            Method::NelderMead(_) => TRIALS_PER_SIMPLEX,
-        }
     }
 }

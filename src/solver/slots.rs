@@ -20,7 +20,7 @@ impl Places {
     pub fn in_order(batch: &Batch) -> Places {
         let mut slots = Slots::new(batch.members(), batch.spectra);
         let spectra = slots.take_spectra(batch.spectra);
-        slots.assign_starts(batch, spectra, 0)
+        slots.assign_starts(batch, spectra, &Vec::from_iter(0..batch.spectra))
     }
 }
 
@@ -33,6 +33,15 @@ struct StartGroup {
     slots: Vec<usize>,
     /// By start; `None` until it ends.
     outcomes: Vec<Option<Outcome>>,
+}
+
+/// A spectrum whose starts have all ended.
+#[derive(Debug)]
+pub struct EndedGroup {
+    /// Number of the spectrum, and its place.
+    pub number: usize,
+    pub spectrum: usize,
+    pub outcomes: Vec<Outcome>,
 }
 
 /// Places of starts and of spectra. A start that gave way leaves at once; the other starts of a spectrum leave
@@ -72,7 +81,7 @@ impl Slots {
             .collect()
     }
 
-    /// Frees the places of spectra none of whose starts has entered.
+    /// Frees the places of spectra none of whose starts is in flight.
     pub fn free_spectra(&mut self, spectra: Vec<usize>) {
         self.free_spectra.extend(spectra);
     }
@@ -83,13 +92,18 @@ impl Slots {
     }
 
     /// Assigns free places to the starts of a batch, of which there must be enough, and returns all of its places. Its
-    /// spectra have taken theirs, and are counted from `first`.
-    pub fn assign_starts(&mut self, batch: &Batch, spectra: Vec<usize>, first: usize) -> Places {
+    /// spectra have taken theirs, and have these numbers.
+    pub fn assign_starts(
+        &mut self,
+        batch: &Batch,
+        spectra: Vec<usize>,
+        numbers: &[usize],
+    ) -> Places {
         let mut places = Places {
             spectra,
             ..Places::default()
         };
-        for (number, group) in (first..).zip(batch.group.chunk_by(|a, b| a == b)) {
+        for (&number, group) in numbers.iter().zip(batch.group.chunk_by(|a, b| a == b)) {
             let slots: Vec<usize> = group
                 .iter()
                 .filter_map(|_| self.free_starts.pop_first())
@@ -110,13 +124,9 @@ impl Slots {
         places
     }
 
-    /// Stores a start's outcome; if it is the last of its group, frees the places and returns the group's number and
-    /// outcomes.
-    pub fn record_outcome(
-        &mut self,
-        slot: usize,
-        outcome: Outcome,
-    ) -> Option<(usize, Vec<Outcome>)> {
+    /// Stores a start's outcome; if it is the last of its group, frees the places of the starts and returns the group.
+    /// The place of the spectrum stays taken.
+    pub fn record_outcome(&mut self, slot: usize, outcome: Outcome) -> Option<EndedGroup> {
         let (number, index) = self.open.remove(&slot)?;
         let group = self.groups.get_mut(&number)?;
         // 1. A start that gave way leaves the ring, and its place is free at once.
@@ -134,8 +144,11 @@ impl Slots {
         // 2. All starts have ended, so the whole group leaves.
         let group = self.groups.remove(&number)?;
         self.free_starts.extend(group.slots);
-        self.free_spectra.insert(group.spectrum);
-        Some((number, group.outcomes.into_iter().flatten().collect()))
+        Some(EndedGroup {
+            number,
+            spectrum: group.spectrum,
+            outcomes: group.outcomes.into_iter().flatten().collect(),
+        })
     }
 
     /// Links slots to a ring: each one's successor in `ring` is the next slot, and the last one's is the first.
@@ -173,7 +186,7 @@ mod tests {
     fn places_are_free_when_a_start_gives_way_or_a_group_has_ended() {
         let mut slots = Slots::new(4, 4);
         let spectra = slots.take_spectra(2);
-        let places = slots.assign_starts(&batch(&[0, 0, 1, 1]), spectra, 0);
+        let places = slots.assign_starts(&batch(&[0, 0, 1, 1]), spectra, &[0, 1]);
         assert_eq!(
             (places.starts, places.ring),
             (vec![0, 1, 2, 3], vec![1, 0, 3, 2])
@@ -190,13 +203,16 @@ mod tests {
         );
         assert_eq!(slots.free_places(), (2, 1));
         let spectra = slots.take_spectra(1);
-        let places = slots.assign_starts(&batch(&[0]), spectra, 2);
+        let places = slots.assign_starts(&batch(&[0]), spectra, &[2]);
         assert_eq!(
             (places.spectra, places.starts, places.ring),
             (vec![2], vec![3], vec![1, 0, 2, 3])
         );
-        let (number, outcomes) = slots.record_outcome(1, ended_outcome(None)).unwrap();
-        assert_eq!((number, outcomes.len()), (0, 2));
+        let ended = slots.record_outcome(1, ended_outcome(None)).unwrap();
+        assert_eq!((ended.number, ended.outcomes.len()), (0, 2));
+        // The spectrum keeps its place until it leaves.
+        assert_eq!(slots.free_places(), (1, 2));
+        slots.free_spectra(vec![ended.spectrum]);
         assert_eq!(slots.free_places(), (2, 2));
         assert_eq!(slots.open().collect::<Vec<_>>(), [2, 3]);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cpu::CpuDevice;
 use crate::error::Result;
 use crate::model::SpectralObjective;
-use crate::solver::{Backend, LevenbergMarquardt, Method, Population};
+use crate::solver::{Backend, LevenbergMarquardt, Population};
 use crate::spectral::input::assemble::assemble;
 use crate::spectral::input::ready::ReadySpectra;
 
@@ -31,8 +31,9 @@ impl RowEvaluator {
     /// # Errors
     /// Returns [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(objective: Arc<SpectralObjective>, capacity: usize) -> Result<RowEvaluator> {
-        let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-        let population = CpuDevice.population(objective.recording().clone(), &method, capacity)?;
+        let settings = LevenbergMarquardt::default();
+        let population =
+            CpuDevice.population(objective.recording().clone(), &settings, capacity)?;
         Ok(RowEvaluator {
             objective,
             population,

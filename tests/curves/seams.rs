@@ -12,7 +12,7 @@ use popfit::low_level::recording::{
     pointwise,
 };
 use popfit::low_level::solver::{
-    Backend, Batch, LevenbergMarquardt, Method, Objective, Outcome, Status, optimise,
+    Backend, Batch, LevenbergMarquardt, Objective, Outcome, Status, optimise,
 };
 #[cfg(feature = "gpu")]
 use popfit_testing::required::{Need, found};
@@ -126,11 +126,7 @@ fn fit(device: &dyn Backend, precision: Precision) -> (Vec<Outcome>, Vec<[f64; 3
         .record(),
     );
     let mut population = device
-        .population(
-            recording,
-            &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
-            65,
-        )
+        .population(recording, &LevenbergMarquardt::default(), 65)
         .unwrap();
     let outcomes = pollster::block_on(optimise(
         population.as_mut(),

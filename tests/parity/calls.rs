@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use popfit::low_level::gpu::{Fault, Faults, GpuDevice};
 use popfit::low_level::solver::profile::DeviceCalls;
-use popfit::low_level::solver::{Backend, LevenbergMarquardt, Method};
+use popfit::low_level::solver::{Backend, LevenbergMarquardt};
 use popfit::{CurveFitter, Curves, Formula};
 
 use super::cases::{Case, Model};
@@ -77,11 +77,11 @@ fn calls_of_a_population_follow_from_its_sizes() {
     let gpu = count_calls_apart(shared);
     let case = Case::new(Model::PLAIN, MEMBERS, 31);
     let kernels = case.recording.stages.len() as u64 + KERNELS_BESIDES_STAGES;
-    let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
+    let settings = LevenbergMarquardt::default();
     let since = |earlier: DeviceCalls| gpu.calls() - earlier;
 
     let new_population = || {
-        gpu.population(Arc::new(case.recording.clone()), &method, MEMBERS)
+        gpu.population(Arc::new(case.recording.clone()), &settings, MEMBERS)
             .unwrap()
     };
     // The first population on a device tests the products.
@@ -137,12 +137,12 @@ fn calls_of_a_population_follow_from_its_sizes() {
         (1, 1, 1, 1),
         "{read:?}"
     );
-    // Two counts and two slots; points, sums and steps of these members alone, and their nine control cells.
+    // The count and two slots; points, sums and steps of these members alone, and their seven control cells.
     let parameters = case.recording.parameters.len() as u64;
     let state = 2 * (2 * parameters + 7 + parameters * (parameters + 1) / 2) + 3;
     assert_eq!(
         (read.uploaded_bytes, read.copied_bytes),
-        (16, 16 + 2 * 4 * (state + 9)),
+        (12, 12 + 2 * 4 * (state + 7)),
         "{read:?}"
     );
 }

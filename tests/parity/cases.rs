@@ -6,7 +6,7 @@ use super::build::{Builder, Ids};
 use popfit::Estimator;
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::recording::*;
-use popfit::low_level::solver::{Backend, Batch, LevenbergMarquardt, Method};
+use popfit::low_level::solver::{Backend, Batch, LevenbergMarquardt};
 use popfit_testing::random::Random;
 
 /// Stride of a template row: two segments and padding.
@@ -180,7 +180,7 @@ impl Case {
         let mut population = CpuDevice
             .population(
                 recording,
-                &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
+                &LevenbergMarquardt::default(),
                 self.batch.spectra.max(1),
             )
             .expect("a population");

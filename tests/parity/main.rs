@@ -24,10 +24,7 @@ use popfit::Estimator;
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::gpu::GpuDevice;
 use popfit::low_level::recording::{BufferId, Scope};
-use popfit::low_level::solver::simplex::FirstSimplex;
-use popfit::low_level::solver::{
-    Backend, LevenbergMarquardt, Method, NelderMead, Outcome, optimise,
-};
+use popfit::low_level::solver::{Backend, LevenbergMarquardt, Outcome, optimise};
 
 /// Numbers of members: none, one, and about a workgroup.
 const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
@@ -43,7 +40,7 @@ fn inspect(device: &dyn Backend, case: &Case, buffer: BufferId) -> Vec<f64> {
     let mut population = device
         .population(
             recording,
-            &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
+            &LevenbergMarquardt::default(),
             case.batch.members().max(1),
         )
         .unwrap();
@@ -57,7 +54,7 @@ fn linearise(device: &dyn Backend, case: &Case) -> Vec<Outcome> {
     let mut population = device
         .population(
             recording,
-            &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
+            &LevenbergMarquardt::default(),
             case.batch.members().max(1),
         )
         .unwrap();
@@ -70,11 +67,7 @@ fn linearise(device: &dyn Backend, case: &Case) -> Vec<Outcome> {
 fn fit(device: &dyn Backend, case: &Case, capacity: usize) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
     let mut population = device
-        .population(
-            recording,
-            &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
-            capacity,
-        )
+        .population(recording, &LevenbergMarquardt::default(), capacity)
         .unwrap();
     pollster::block_on(optimise(
         &mut *population,
@@ -265,29 +258,6 @@ fn fused_sums_agree() {
     let Some(gpu) = gpu() else { return };
     let gpu = gpu.with_fusion(false, true);
     compare_all_sums(&gpu, &[0, 1, 65]);
-    // Simplices need values alone.
-    let mut case = Case::new(
-        Model {
-            narrow: true,
-            terms: 4,
-            ..Model::PLAIN
-        },
-        9,
-        41,
-    );
-    case.recording.marginalise = true;
-    let three_rounds = NelderMead::default().max_rounds(3);
-    for (cpu, gpu) in search_simplices(&CpuDevice, &case, three_rounds)
-        .iter()
-        .zip(search_simplices(&gpu, &case, three_rounds))
-    {
-        assert!(
-            (cpu.chi2 - gpu.chi2).abs() <= 1e-3 + 1e-5 * cpu.chi2.abs(),
-            "{} {}",
-            cpu.chi2,
-            gpu.chi2
-        );
-    }
 }
 
 fn compare_all_sums(gpu: &GpuDevice, sizes: &[usize]) {
@@ -440,146 +410,6 @@ fn count_early_halvings(outcomes: &[Outcome]) -> usize {
         .count()
 }
 
-/// Fits a case by simplices.
-fn search_simplices(device: &dyn Backend, case: &Case, settings: NelderMead) -> Vec<Outcome> {
-    let recording = Arc::new(case.recording.clone());
-    let starts = case.batch.members().max(1);
-    let mut population = device
-        .population(recording, &Method::NelderMead(settings), starts)
-        .unwrap();
-    pollster::block_on(optimise(
-        &mut *population,
-        &case.batch,
-        &AtomicBool::new(false),
-        &mut |_| {},
-    ))
-    .unwrap()
-}
-
-/// `simplex`: the same first iterations, and the same minimum in the end.
-#[test]
-fn simplices_agree() {
-    let Some(gpu) = gpu() else { return };
-    let plain = Model {
-        narrow: true,
-        ..Model::PLAIN
-    };
-    for (members, model) in [
-        (0, plain),
-        (1, plain),
-        (63, plain),
-        (
-            65,
-            Model {
-                terms: 4,
-                tight: true,
-                ..plain
-            },
-        ),
-        (
-            4,
-            Model {
-                masked: true,
-                ..plain
-            },
-        ),
-    ] {
-        let mut case = Case::new(model, members, 41);
-        case.recording.marginalise = model.terms > 0;
-        // A held parameter has no vertex.
-        for p in (0..case.batch.lower.len()).step_by(case.recording.parameters.len().max(1) * 3) {
-            case.batch.upper[p] = case.batch.lower[p];
-        }
-        let three_rounds = (NelderMead::default().max_rounds(3), 1e-3);
-        // Where several parameters end at bounds a simplex may stop too early, on either device.
-        let to_the_end = (!model.tight).then_some((NelderMead::default(), 0.02));
-        for (settings, tolerance) in std::iter::once(three_rounds).chain(to_the_end) {
-            let cpu = search_simplices(&CpuDevice, &case, settings);
-            let gpu = search_simplices(&gpu, &case, settings);
-            assert_eq!((cpu.len(), gpu.len()), (members, members));
-            for (cpu, gpu) in cpu.iter().zip(&gpu) {
-                assert_eq!(
-                    cpu.status, gpu.status,
-                    "{model:?}, {members} members: {cpu:?} {gpu:?}"
-                );
-                let difference = (cpu.chi2 - gpu.chi2).abs();
-                assert!(
-                    difference <= tolerance + 1e-5 * cpu.chi2.abs(),
-                    "{} {} after {} rounds",
-                    cpu.chi2,
-                    gpu.chi2,
-                    cpu.rounds
-                );
-            }
-        }
-    }
-}
-
-/// `simplex`, from given first simplices, whose searches end at a coarse tolerance.
-#[test]
-fn shaped_simplices_agree() {
-    let Some(gpu) = gpu() else { return };
-    let mut case = Case::new(
-        Model {
-            narrow: true,
-            ..Model::PLAIN
-        },
-        65,
-        43,
-    );
-    let count = case.recording.parameters.len();
-    let first = |start: &[f64]| {
-        let mut vertices = start.repeat(count + 1);
-        for (k, vertex) in vertices.chunks_exact_mut(count).skip(1).enumerate() {
-            vertex
-                .iter_mut()
-                .enumerate()
-                .for_each(|(p, x)| *x += if p <= k { 0.2 } else { -0.1 });
-        }
-        FirstSimplex {
-            vertices,
-            value: f64::NAN,
-            coarse_fatol: 1.0,
-        }
-    };
-    case.batch.simplices = case
-        .batch
-        .starts
-        .chunks_exact(count)
-        .map(|start| Some(first(start)))
-        .collect();
-    for (settings, tolerance) in [
-        (NelderMead::default().max_rounds(3), 1e-3),
-        (NelderMead::default(), 1.0),
-    ] {
-        let cpu = search_simplices(&CpuDevice, &case, settings);
-        let gpu = search_simplices(&gpu, &case, settings);
-        for (cpu, gpu) in cpu.iter().zip(&gpu) {
-            assert_eq!(cpu.status, gpu.status, "{cpu:?} {gpu:?}");
-            assert!(
-                (cpu.chi2 - gpu.chi2).abs() <= tolerance + 1e-5 * cpu.chi2.abs(),
-                "{} {}",
-                cpu.chi2,
-                gpu.chi2
-            );
-        }
-    }
-    // A coarse search takes less than half the rounds of one that is not.
-    let rounds = |case: &Case| {
-        search_simplices(&CpuDevice, case, NelderMead::default())
-            .iter()
-            .map(|o| o.rounds)
-            .sum::<u32>()
-    };
-    let coarse_rounds = rounds(&case);
-    case.batch
-        .simplices
-        .iter_mut()
-        .flatten()
-        .for_each(|first| first.coarse_fatol = 0.0);
-    assert!(2 * coarse_rounds < rounds(&case));
-}
-
 /// `step` and `compact`: small fits end at the same minimum, within 0.02 σ; where the secant term matters, after as
 /// many rounds.
 #[test]
@@ -719,8 +549,8 @@ fn buffers_that_fused_kernels_skip_cannot_be_inspected() {
     );
     let gpu = gpu.with_fusion(true, true);
     let recording = Arc::new(case.recording.clone());
-    let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-    let mut population = gpu.population(recording, &method, 3).unwrap();
+    let settings = LevenbergMarquardt::default();
+    let mut population = gpu.population(recording, &settings, 3).unwrap();
     pollster::block_on(population.load(&case.batch)).unwrap();
     let message = pollster::block_on(population.inspect(case.buffer("rows")))
         .unwrap_err()

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use popfit::low_level::cpu::CpuDevice;
-use popfit::low_level::solver::{
-    Backend, Batch, LevenbergMarquardt, Method, Outcome, Queue, stream,
-};
+use popfit::low_level::solver::{Backend, Batch, LevenbergMarquardt, Outcome, Queue, stream};
 
 use super::cases::{Case, Model};
 use super::{fit, gpu, outcome_bits};
@@ -34,9 +32,85 @@ impl Queue for WaitingSpectra<'_> {
         self.next == self.outcomes.len()
     }
 
-    fn end(&mut self, number: usize, outcomes: Vec<Outcome>) {
+    fn end(&mut self, number: usize, outcomes: Vec<Outcome>) -> Vec<Vec<f64>> {
         self.outcomes[number] = outcomes;
         self.ended += 1;
+        Vec::new()
+    }
+}
+
+/// A queue of evaluations at the two starts of each spectrum, then at both in reverse or, for every third spectrum, at
+/// the second one.
+struct Evaluations<'a> {
+    waiting: WaitingSpectra<'a>,
+    /// Outcomes of the second evaluations.
+    again: Vec<Vec<Outcome>>,
+}
+
+impl Queue for Evaluations<'_> {
+    fn next(&mut self, spectra: usize, starts: usize) -> Option<Batch> {
+        let mut batch = self.waiting.next(spectra, starts)?;
+        batch.is_evaluation = true;
+        Some(batch)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    fn end(&mut self, number: usize, outcomes: Vec<Outcome>) -> Vec<Vec<f64>> {
+        if !self.waiting.outcomes[number].is_empty() {
+            self.again[number] = outcomes;
+            return Vec::new();
+        }
+        let points = outcomes.iter().rev().map(|o| o.parameters.clone());
+        let points = points.take(if number.is_multiple_of(3) { 1 } else { 2 });
+        let points = points.collect();
+        self.waiting.end(number, outcomes);
+        points
+    }
+}
+
+#[test]
+fn spectra_stay_for_further_evaluations() {
+    let Some(gpu) = gpu() else { return };
+    let case = Case::new(
+        Model {
+            terms: 4,
+            narrow: true,
+            ..Model::PLAIN
+        },
+        130,
+        37,
+    );
+    let settings = LevenbergMarquardt::default();
+    for device in [&CpuDevice as &dyn Backend, &gpu] {
+        let recording = Arc::new(case.recording.clone());
+        for capacity in [2, 41] {
+            let mut population = device
+                .population(recording.clone(), &settings, capacity)
+                .unwrap();
+            let mut queue = Evaluations {
+                waiting: WaitingSpectra {
+                    case: &case,
+                    next: 0,
+                    outcomes: vec![Vec::new(); 65],
+                    ended: 0,
+                    most_in_flight: 0,
+                },
+                again: vec![Vec::new(); 65],
+            };
+            let never = AtomicBool::new(false);
+            pollster::block_on(stream(&mut *population, &mut queue, &never)).unwrap();
+            for (number, (first, again)) in
+                queue.waiting.outcomes.iter().zip(&queue.again).enumerate()
+            {
+                assert_eq!(again.len(), if number.is_multiple_of(3) { 1 } else { 2 });
+                for (a, b) in again.iter().zip(first.iter().rev()) {
+                    assert_eq!(outcome_bits(a), outcome_bits(b), "{}", device.name());
+                }
+            }
+        }
     }
 }
 
@@ -55,10 +129,10 @@ fn waiting_spectra_take_the_places_of_ended_starts_and_of_those_that_gave_way() 
     for device in [&CpuDevice as &dyn Backend, &gpu] {
         let whole = fit(device, &case, 130);
         let recording = Arc::new(case.recording.clone());
-        let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
+        let settings = LevenbergMarquardt::default();
         for capacity in [2, 12, 41] {
             let mut population = device
-                .population(recording.clone(), &method, capacity)
+                .population(recording.clone(), &settings, capacity)
                 .unwrap();
             let mut queue = WaitingSpectra {
                 case: &case,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use popfit::low_level::cpu::CpuDevice;
-use popfit::low_level::solver::{Backend, LevenbergMarquardt, Method, optimise};
+use popfit::low_level::solver::{Backend, LevenbergMarquardt, optimise};
 
 use super::cases::{Case, Model};
 use super::compare::compare;
@@ -12,10 +12,10 @@ use super::{SIZES, gpu};
 
 /// Returns the displacement of each member after some rounds, shape (members, parameters).
 fn displacements(device: &dyn Backend, case: &Case, max_rounds: u32) -> Vec<f64> {
-    let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(max_rounds));
+    let settings = LevenbergMarquardt::default().max_rounds(max_rounds);
     let recording = Arc::new(case.recording.clone());
     let mut population = device
-        .population(recording, &method, case.batch.members().max(1))
+        .population(recording, &settings, case.batch.members().max(1))
         .unwrap();
     let outcomes = pollster::block_on(optimise(
         &mut *population,

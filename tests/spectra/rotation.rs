@@ -7,7 +7,7 @@ use popfit::low_level::cpu::CpuDevice;
 #[cfg(feature = "gpu")]
 use popfit::low_level::gpu::GpuDevice;
 use popfit::low_level::recording::*;
-use popfit::low_level::solver::{Backend, Batch, LevenbergMarquardt, Method};
+use popfit::low_level::solver::{Backend, Batch, LevenbergMarquardt};
 #[cfg(feature = "gpu")]
 use popfit_testing::required::{Need, found};
 use popfit_testing::{array, data_folder};
@@ -99,11 +99,7 @@ fn broaden_row(
         ..Batch::default()
     };
     let mut population = device
-        .population(
-            Arc::new(recording),
-            &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
-            1,
-        )
+        .population(Arc::new(recording), &LevenbergMarquardt::default(), 1)
         .unwrap();
     pollster::block_on(population.load(&batch)).unwrap();
     let rows = pollster::block_on(population.inspect(output)).unwrap();

@@ -3,7 +3,7 @@
 use super::direct::DirectEvaluator;
 use super::rows::{ArmConstants, ResidualRows};
 use popfit::low_level::recording::BufferId;
-use popfit::low_level::solver::{Batch, LevenbergMarquardt, Method, Outcome, Places, Population};
+use popfit::low_level::solver::{Batch, LevenbergMarquardt, Outcome, Places, Population};
 use popfit::low_level::{Job, Task};
 use popfit::{Error, Result};
 
@@ -45,9 +45,9 @@ impl DeviceEvaluator {
                 .max(1);
         }
         // a member ends with the iteration that evaluates it
-        let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(1));
+        let settings = LevenbergMarquardt::default().max_rounds(1);
         let create_population = |job: &Job| {
-            let population = device.population(job.recording.clone(), &method, capacity)?;
+            let population = device.population(job.recording.clone(), &settings, capacity)?;
             Ok(LoadedPopulation {
                 population,
                 is_loaded: false,

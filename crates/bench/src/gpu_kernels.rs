@@ -7,7 +7,7 @@ use std::sync::Arc;
 use popfit::low_level::Job;
 use popfit::low_level::gpu::GpuDevice;
 use popfit::low_level::recording::{Recording, Scope, Values};
-use popfit::low_level::solver::{Backend as _, Batch, LevenbergMarquardt, Method};
+use popfit::low_level::solver::{Backend as _, Batch, LevenbergMarquardt};
 use popfit_cli::{Failure, line};
 
 use super::kernels::of_spectrum;
@@ -39,7 +39,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let device = GpuDevice::parse(&arguments.device)?;
     let Job { recording, batch } = of_spectrum(&arguments.model, &arguments.spectra)?.linearise;
-    let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
+    let settings = LevenbergMarquardt::default();
     let most = device.capacity(&recording, None)?;
     line(format_args!(
         "{}, {} rounds in a pass",
@@ -55,7 +55,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             continue;
         }
         let batch = repeated(&recording, &batch, members);
-        let times = match device.round_times(recording.clone(), &method, &batch, arguments.rounds) {
+        let times = match device.round_times(recording.clone(), &settings, &batch, arguments.rounds)
+        {
             Ok(times) => times,
             Err(error) => {
                 line(format_args!("{members} members: {error}"));
@@ -112,7 +113,6 @@ fn repeated(recording: &Recording, one: &Batch, count: usize) -> Batch {
         prior_weight: one.prior_weight.repeat(count),
         group: (0..count as u32).collect(),
         starts: one.starts.repeat(count),
-        simplices: Vec::new(),
         is_evaluation: false,
     }
 }

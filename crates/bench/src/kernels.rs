@@ -9,12 +9,11 @@ use std::sync::Arc;
 use popfit::low_level::Task;
 use popfit::low_level::gpu::{KernelSource, kernel_sources, small_fit_source};
 use popfit::low_level::recording::{Recording, Stage};
+use popfit::low_level::solver::Tolerances;
 use popfit::low_level::solver::small::{LaneModel, SmallModel, SmallProblem, SumRounding};
-use popfit::low_level::solver::{Method, Tolerances};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{
-    CurveFitter, Curves, Device, Estimator, Formula, LevenbergMarquardt, ModelFile, NelderMead,
-    SpectralFitter,
+    CurveFitter, Curves, Device, Estimator, Formula, LevenbergMarquardt, ModelFile, SpectralFitter,
 };
 use popfit_cli::{Failure, line};
 
@@ -62,16 +61,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         _ => of_curve()?,
     };
     let recording = &task.linearise.recording;
-    let simplex = Method::NelderMead(NelderMead::default());
-    let descent = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-    let mut kernels = kernel_sources(recording, &descent, CAPACITY)?;
+    let mut kernels = kernel_sources(recording, &LevenbergMarquardt::default(), CAPACITY)?;
     kernels.extend(small_fits(recording)?);
-    let of_simplices = kernel_sources(&task.evaluate.recording, &simplex, CAPACITY)?;
-    kernels.extend(
-        of_simplices
-            .into_iter()
-            .filter(|kernel| kernel.stem == "simplex"),
-    );
     // arms of equal sizes have the same kernels
     let mut seen = HashSet::new();
     kernels.retain(|kernel| seen.insert(kernel.wgsl.clone()));

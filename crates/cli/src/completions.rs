@@ -46,7 +46,7 @@ The number of threads of the CPU.
 \fBPOPFIT_VISIBLE_DEVICES\fR
 The GPU adapters that popfit sees: numbers, places on the PCI bus and parts of names, separated by commas.
 .TP
-\fBPOPFIT_GPU_TILES\fR, \fBPOPFIT_GPU_FUSION\fR, \fBPOPFIT_GPU_FEW_SIMPLICES\fR
+\fBPOPFIT_GPU_TILES\fR, \fBPOPFIT_GPU_FUSION\fR
 Kernels of GPUs, which popfit otherwise chooses by the adapter.
 .SH FILES
 .TP

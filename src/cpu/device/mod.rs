@@ -8,11 +8,9 @@ mod many;
 mod row_cache;
 mod shared;
 mod shelves;
-mod simplices;
 mod tile;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use web_time::Instant;
@@ -30,9 +28,8 @@ use crate::solver::profile::{Clock, Gauge, Meter};
 use crate::solver::round::compact::compact_members;
 use crate::solver::round::step::Rules;
 use crate::solver::round::{halve, step};
-use crate::solver::simplex::{FirstSimplex, Simplex, TRIALS_PER_SIMPLEX as LANES};
 use crate::solver::small::{SmallFitter, SmallProblem};
-use crate::solver::{LevenbergMarquardt, Method, Places, Tolerances};
+use crate::solver::{LevenbergMarquardt, Places, Tolerances};
 use crate::threads;
 use block::BufferElements;
 use linearise::{evaluate_rows, linearise};
@@ -104,16 +101,16 @@ impl Backend for CpuDevice {
     fn population(
         &self,
         recording: Arc<Recording>,
-        method: &Method,
+        settings: &LevenbergMarquardt,
         capacity: usize,
     ) -> Result<Box<dyn Population>> {
         let precision = recording.precision;
         let population: Option<Box<dyn Population>> = match precision {
             Precision::F32 | Precision::Mixed => {
-                CpuPopulation::<f32>::new(recording, *method, capacity).map(|p| Box::new(p) as _)
+                CpuPopulation::<f32>::new(recording, *settings, capacity).map(|p| Box::new(p) as _)
             }
             Precision::F64 => {
-                CpuPopulation::<f64>::new(recording, *method, capacity).map(|p| Box::new(p) as _)
+                CpuPopulation::<f64>::new(recording, *settings, capacity).map(|p| Box::new(p) as _)
             }
         };
         population.ok_or_else(|| Error::OutOfMemory {
@@ -127,22 +124,13 @@ impl Backend for CpuDevice {
     }
 }
 
-/// The slot of a start, and the place of its spectrum.
-#[derive(Clone, Copy)]
-struct StartSlot {
-    slot: usize,
-    spectrum: usize,
-}
-
 /// The members in flight on the CPU, with their inputs and results.
 struct CpuPopulation<R> {
-    method: Method,
+    settings: LevenbergMarquardt,
     capacity: usize,
     inputs: Inputs<R>,
     /// Members that take part in the next round, then those that pause, then those that have ended.
     members: Vec<Member>,
-    /// By the slot of the start; a simplex has LANES members. Empty for Levenberg–Marquardt.
-    simplices: BTreeMap<usize, Mutex<Simplex>>,
     /// By slot: the next start of the same group.
     ring: Vec<u32>,
     active: Active,
@@ -152,7 +140,11 @@ struct CpuPopulation<R> {
 
 impl<R: Real> CpuPopulation<R> {
     /// Makes an empty population; `None` when there is no memory for `capacity` spectra and one tile per thread.
-    fn new(recording: Arc<Recording>, method: Method, capacity: usize) -> Option<CpuPopulation<R>> {
+    fn new(
+        recording: Arc<Recording>,
+        settings: LevenbergMarquardt,
+        capacity: usize,
+    ) -> Option<CpuPopulation<R>> {
         let shared = SharedModelData::for_recording(&recording, capacity);
         let blocks = recording
             .buffers
@@ -166,11 +158,10 @@ impl<R: Real> CpuPopulation<R> {
         let elements_of_tiles =
             tile::tile_elements(&recording, tile_members).checked_mul(threads::thread_count())?;
         try_with_capacity::<R>(elements_of_tiles).map(|_| CpuPopulation {
-            method,
+            settings,
             capacity,
             inputs: Inputs::new(recording, blocks, shared),
             members: Vec::new(),
-            simplices: BTreeMap::new(),
             ring: Vec::new(),
             active: Active::default(),
             tile_members,
@@ -219,25 +210,13 @@ impl<R: Real> CpuPopulation<R> {
         let taking_part = &mut members[..self.active.taking_part];
         // 1. Step the members, a tile per task. Few members are shared among all threads, which changes no bits: a
         //    fit has the same bits in any tile.
-        match self.method {
-            Method::LevenbergMarquardt(settings) => {
-                let members_per_thread = taking_part.len().div_ceil(threads::thread_count()).max(1);
-                let members_per_task = self.tile_members.min(members_per_thread);
-                let step = |members: &mut [Member]| self.step_members(members, &settings);
-                threads::in_pool(|| taking_part.par_chunks_mut(members_per_task).for_each(step));
-                let begin = self.start_clock();
-                halve::halve_starts(&mut members, self.active.all, &self.ring);
-                self.record_step_time(0, begin);
-            }
-            Method::NelderMead(settings) => {
-                // Of each simplex one member is evaluated at a time.
-                let n_simplices = taking_part.len() / LANES;
-                let simplices_per_thread = n_simplices.div_ceil(threads::thread_count()).max(1);
-                let members_per_task = LANES * self.tile_members.min(simplices_per_thread);
-                let step = |members: &mut [Member]| self.move_simplices(members, &settings);
-                threads::in_pool(|| taking_part.par_chunks_mut(members_per_task).for_each(step));
-            }
-        }
+        let members_per_thread = taking_part.len().div_ceil(threads::thread_count()).max(1);
+        let members_per_task = self.tile_members.min(members_per_thread);
+        let step = |members: &mut [Member]| self.step_members(members);
+        threads::in_pool(|| taking_part.par_chunks_mut(members_per_task).for_each(step));
+        let begin = self.start_clock();
+        halve::halve_starts(&mut members, self.active.all, &self.ring);
+        self.record_step_time(0, begin);
         // 2. Move the members that are still active to the front.
         let begin = self.start_clock();
         let active_before = self.active.all;
@@ -273,7 +252,8 @@ impl<R: Real> CpuPopulation<R> {
     }
 
     /// Evaluates these members at their trial points and takes a Levenberg–Marquardt step of each.
-    fn step_members(&self, members: &mut [Member], settings: &LevenbergMarquardt) {
+    fn step_members(&self, members: &mut [Member]) {
+        let settings = &self.settings;
         self.evaluate(members.iter_mut().collect());
         let begin = self.start_clock();
         let count = members.len();
@@ -298,13 +278,7 @@ impl<R: Real> CpuPopulation<R> {
     /// Evaluates the model and its sums at these members' trial points, a tile of members at a time.
     fn evaluate(&self, mut members: Vec<&mut Member>) {
         let mut tile = self.borrow_tile();
-        // A simplex's members evaluate other points than their starts, which do not recur.
-        let row_cache = self
-            .inputs
-            .shared
-            .row_cache
-            .as_ref()
-            .filter(|_| self.method.lanes() == 1);
+        let row_cache = self.inputs.shared.row_cache.as_ref();
         for members in members.chunks_mut(self.tile_members) {
             linearise(&self.inputs, row_cache, &mut tile, members);
         }
@@ -317,45 +291,6 @@ impl<R: Real> CpuPopulation<R> {
         let parameters = self.inputs.recording.parameters.len();
         let bytes_per_member = size_of::<Member>() + 16 * (parameters + 2) * (parameters + 4);
         (self.inputs.bytes() + self.members.len() * bytes_per_member) as u64
-    }
-
-    /// Makes the member of a start for its slot and spectrum or, for Nelder–Mead, its simplex and that one's members.
-    fn make_members(
-        &self,
-        place: StartSlot,
-        start: &[f64],
-        first: Option<&FirstSimplex>,
-    ) -> (Option<Simplex>, Vec<Member>) {
-        let StartSlot { slot, spectrum } = place;
-        match self.method {
-            Method::LevenbergMarquardt(settings) => (
-                None,
-                vec![Member::new(slot, spectrum, start, settings.initial_damping)],
-            ),
-            Method::NelderMead(settings) => {
-                let simplex =
-                    Simplex::new(slot, start, self.inputs.bounds(spectrum), settings.size)
-                        .shaped(first);
-                let trials = simplex.first_trials();
-                let members = (0..LANES)
-                    .map(|lane| {
-                        let trial = &trials[lane * start.len()..(lane + 1) * start.len()];
-                        Member::new(slot * LANES + lane, spectrum, trial, 0.0)
-                    })
-                    .collect();
-                (Some(simplex), members)
-            }
-        }
-    }
-
-    /// Returns the result of the start in a slot, given its first member; `None` where its simplex is missing.
-    fn outcome_of(&self, slot: usize, member: &Member) -> Option<Outcome> {
-        match self.method {
-            Method::LevenbergMarquardt(_) => Some(member.outcome()),
-            Method::NelderMead(_) => self
-                .lock_simplex(slot)
-                .map(|simplex| simplex.outcome(member.status)),
-        }
     }
 
     /// Returns, for each slot, the index of its member in the list; `usize::MAX` where the slot is empty.
@@ -379,10 +314,6 @@ impl<R: Real> Population for CpuPopulation<R> {
         self.capacity
     }
 
-    fn lanes(&self) -> usize {
-        self.method.lanes()
-    }
-
     fn measure(&mut self, meter: Arc<Meter>) {
         let clock = Clock::Threads(threads::thread_count());
         let recording = &self.inputs.recording;
@@ -400,7 +331,6 @@ impl<R: Real> Population for CpuPopulation<R> {
 
     fn clear(&mut self) {
         self.members.clear();
-        self.simplices.clear();
         self.inputs.clear();
         self.active = Active::default();
     }
@@ -415,7 +345,6 @@ impl<R: Real> Population for CpuPopulation<R> {
     fn enter_members(&mut self, batch: &Batch, places: &Places) -> Result<()> {
         let begin = self.start_clock();
         self.ring.clone_from(&places.ring);
-        let lanes = self.lanes();
         // 1. Remove the ended members whose slots the new starts take.
         let mut is_reused = vec![false; places.ring.len()];
         places
@@ -424,23 +353,16 @@ impl<R: Real> Population for CpuPopulation<R> {
             .for_each(|slot| is_reused[*slot] = true);
         let mut ended = self.members.split_off(self.active.all);
         let pausing = self.members.split_off(self.active.taking_part);
-        ended.retain(|member| !is_reused.get(member.slot / lanes).copied().unwrap_or(false));
+        ended.retain(|member| !is_reused.get(member.slot).copied().unwrap_or(false));
         // 2. Append the new members to those that take part.
         let count = self.inputs.recording.parameters.len();
         for (k, (slot, spectrum)) in places.starts.iter().zip(&batch.group).enumerate() {
             let start = &batch.starts[k * count..(k + 1) * count];
-            let place = StartSlot {
-                slot: *slot,
-                spectrum: places.spectra[*spectrum as usize],
-            };
-            let (simplex, members) = self.make_members(place, start, batch.simplex(k));
-            self.members
-                .extend(members.into_iter().map(|member| Member {
-                    phase: batch.first_phase(),
-                    ..member
-                }));
-            self.simplices
-                .extend(simplex.map(|simplex| (*slot, Mutex::new(simplex))));
+            let spectrum = places.spectra[*spectrum as usize];
+            self.members.push(Member {
+                phase: batch.first_phase(),
+                ..Member::new(*slot, spectrum, start, self.settings.initial_damping)
+            });
         }
         // 3. Behind them come those that pause, then those that have ended.
         let taking_part = self.members.len();
@@ -475,13 +397,11 @@ impl<R: Real> Population for CpuPopulation<R> {
     }
 
     fn active(&mut self) -> Pending<'_, Vec<usize>> {
-        let lanes = self.lanes();
         let mut slots: Vec<usize> = self.members[..self.active.all]
             .iter()
-            .map(|member| member.slot / lanes)
+            .map(|member| member.slot)
             .collect();
         slots.sort_unstable();
-        slots.dedup();
         Box::pin(async move { Ok(slots) })
     }
 
@@ -489,14 +409,13 @@ impl<R: Real> Population for CpuPopulation<R> {
         Box::pin(async move {
             let begin = self.start_clock();
             let indices = self.indices_by_slot();
-            let lanes = self.lanes();
             let outcomes: Result<Vec<Outcome>> = starts
                 .iter()
                 .map(|&slot| {
                     indices
-                        .get(slot * lanes)
+                        .get(slot)
                         .and_then(|index| self.members.get(*index))
-                        .and_then(|member| self.outcome_of(slot, member))
+                        .map(Member::outcome)
                         .ok_or_else(|| Error::Internal(format!("nobody is in slot {slot}")))
                 })
                 .collect();

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
     use crate::curve_model::{Closure, CurveModel};
     use crate::recording::Recording;
-    use crate::solver::{self, Method, Population};
+    use crate::solver::{self, Population};
 
     /// A GPU that is never asked for a fit.
     struct Gpu;
@@ -299,7 +299,7 @@ mod tests {
         fn population(
             &self,
             _: Arc<Recording>,
-            _: &Method,
+            _: &LevenbergMarquardt,
             _: usize,
         ) -> Result<Box<dyn Population>> {
             Err(Error::Usage("no fit is made here".into()))

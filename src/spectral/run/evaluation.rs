@@ -6,7 +6,7 @@ use super::workspace::EvaluationPopulation;
 use super::{Grids, ReadySpectrum, SpectralRun};
 use crate::error::Result;
 use crate::model::ArmLayout;
-use crate::solver::{Backend, Batch, LevenbergMarquardt, Method, Outcome};
+use crate::solver::{Backend, Batch, LevenbergMarquardt, Outcome};
 use crate::spectral::input::assemble::assemble;
 use crate::spectral::input::ready::ReadySpectra;
 
@@ -82,8 +82,7 @@ impl SpectralRun<'_> {
             Some(earlier) => earlier.population,
             None => {
                 let single_round = LevenbergMarquardt::default().max_rounds(1);
-                let method = Method::LevenbergMarquardt(single_round);
-                device.population(recording.clone(), &method, batch_size)?
+                device.population(recording.clone(), &single_round, batch_size)?
             }
         };
         // 2. Evaluate batch by batch. The first round of a fit evaluates its start.

@@ -73,22 +73,23 @@ impl SpectralPass {
         starts: Vec<StartPoints>,
         monitor: Monitor,
     ) -> Result<Vec<Vec<Outcome>>> {
-        let members = starts.iter().map(Vec::len).sum::<usize>() * self.population.lanes;
+        let members = starts.iter().map(Vec::len).sum::<usize>();
         let waiting = WaitingSpectra::new(self.objective.clone(), spectra, starts);
-        self.run_waiting(waiting, spectra, monitor.cancel, &mut |remaining| {
+        let finished = self.run_waiting(waiting, spectra, monitor.cancel, &mut |remaining| {
             (monitor.progress)(1.0 - remaining as f64 / members.max(1) as f64);
-        })
+        })?;
+        Ok(finished.outcomes)
     }
 
-    /// Runs the population's solver on waiting spectra, checks a GPU's results, and returns the outcomes of each
-    /// spectrum. `report` receives the number of members that have not ended, after each submission.
+    /// Runs the population's solver on waiting spectra, checks a GPU's results, and returns them. `report` receives the
+    /// number of members that have not ended, after each submission.
     pub fn run_waiting(
         &mut self,
         waiting: WaitingSpectra,
         spectra: ReadySpectra,
         cancel: &AtomicBool,
         report: &mut dyn FnMut(usize),
-    ) -> Result<Vec<Vec<Outcome>>> {
+    ) -> Result<PassOutcomes> {
         let finished = match self.population.complete_request(waiting, cancel, report) {
             Ok(finished) => finished,
             Err(RequestFailure { error, is_own }) => {
@@ -99,7 +100,7 @@ impl SpectralPass {
         if !cancel.load(Ordering::Relaxed) {
             self.check_objectives(spectra, &finished)?;
         }
-        Ok(finished.outcomes)
+        Ok(finished)
     }
 
     /// Evaluates the objective at each spectrum's starts, and returns one outcome per start, with derivatives if the
@@ -125,11 +126,11 @@ impl SpectralPass {
         let mut waiting =
             WaitingSpectra::new(self.objective.clone(), entering_spectra, entering_starts);
         waiting.is_evaluation = true;
-        let outcomes_of_entry =
+        let finished =
             self.run_waiting(waiting, entering_spectra, &NEVER_CANCELLED, &mut |_| {})?;
         // 3. Join the outcomes of each spectrum.
         let mut outcomes = vec![Vec::new(); starts.len()];
-        for (spectrum, entry) in spectrum_of_entry.into_iter().zip(outcomes_of_entry) {
+        for (spectrum, entry) in spectrum_of_entry.into_iter().zip(finished.outcomes) {
             outcomes[spectrum].extend(entry);
         }
         Ok(outcomes)

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::cpu::CpuDevice;
     use crate::recording::Values;
-    use crate::solver::{Backend as _, LevenbergMarquardt, Method};
+    use crate::solver::{Backend as _, LevenbergMarquardt};
     use crate::{Continuum, Emulator};
 
     const LAYOUT: ArmLayout = ArmLayout {
@@ -222,11 +222,11 @@ mod tests {
             Precision::F32,
             false,
         );
-        let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
+        let settings = LevenbergMarquardt::default();
         let shared_data = &objective.recording().shared_data;
         let make_population = || {
             CpuDevice
-                .population(objective.recording().clone(), &method, 4)
+                .population(objective.recording().clone(), &settings, 4)
                 .unwrap()
         };
         let populations = [make_population(), make_population()];

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::error::Result;
 use crate::model::SpectralObjective;
-use crate::solver::Method;
+use crate::solver::LevenbergMarquardt;
 use crate::spectral::search::shared_population::SharedPopulation;
 
 /// Each worker's populations get at least the memory divided by this number times the number of workers.
@@ -24,7 +24,7 @@ struct PopulationSet {
 /// A population with the objective and the method that it was made for.
 struct WeakPopulation {
     objective: Weak<SpectralObjective>,
-    method: Method,
+    method: LevenbergMarquardt,
     population: Weak<SharedPopulation>,
 }
 
@@ -43,7 +43,7 @@ impl SharedPopulations {
     /// Returns the errors of `make`.
     pub fn get_or_make(
         &self,
-        keys: &[(Arc<SpectralObjective>, Method)],
+        keys: &[(Arc<SpectralObjective>, LevenbergMarquardt)],
         budget: MemoryBudget,
         make: impl FnOnce(Option<u64>) -> Result<Vec<Arc<SharedPopulation>>>,
     ) -> Result<Vec<Arc<SharedPopulation>>> {
@@ -90,7 +90,10 @@ impl PopulationSet {
     }
 
     /// Returns the populations, if they are those with these objectives and methods.
-    fn get(&self, keys: &[(Arc<SpectralObjective>, Method)]) -> Option<Vec<Arc<SharedPopulation>>> {
+    fn get(
+        &self,
+        keys: &[(Arc<SpectralObjective>, LevenbergMarquardt)],
+    ) -> Option<Vec<Arc<SharedPopulation>>> {
         if self.populations.len() != keys.len() {
             return None;
         }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::solver::profile::Meter;
 use crate::solver::search::{SearchSettings, search};
-use crate::solver::{Backend, Method, Outcome, Status};
+use crate::solver::{Backend, LevenbergMarquardt, Outcome, Status};
 use crate::spectral::Solver;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, StartPoints};
 use crate::spectral::search::pass::{PassSettings, SpectralPass, objective_noise};
@@ -36,8 +36,7 @@ pub struct SpectralPasses {
     solver: Solver,
     /// Levenberg–Marquardt, or the linearisation that gives a simplex's best vertex its errors.
     pub linearise: SpectralPass,
-    simplex: Option<SpectralPass>,
-    /// Evaluates without derivatives: for scans, for checks for folds, and for the surfaces at the ends of simplices.
+    /// Evaluates without derivatives: for scans, for checks for folds, and for searches by simplices.
     evaluate: Option<SpectralPass>,
     /// Settings of simplex searches: degrees of freedom that scale their tolerance, and the relative error of an
     /// objective.
@@ -47,7 +46,7 @@ pub struct SpectralPasses {
 /// The objective and the method of a pass whose population is not made yet.
 struct PassPlan {
     objective: Arc<SpectralObjective>,
-    method: Method,
+    settings: LevenbergMarquardt,
 }
 
 impl SpectralPasses {
@@ -74,18 +73,12 @@ impl SpectralPasses {
         };
         let mut plans = vec![PassPlan {
             objective: make_objective(false),
-            method: Method::LevenbergMarquardt(least_squares),
+            settings: least_squares,
         }];
-        if let Some(simplex_settings) = simplex_settings {
-            plans.push(PassPlan {
-                objective: make_objective(true),
-                method: Method::NelderMead(simplex_settings),
-            });
-        }
         if has_evaluation {
             plans.push(PassPlan {
                 objective: make_objective(true),
-                method: Method::LevenbergMarquardt(least_squares),
+                settings: least_squares,
             });
         }
         // 2. Divide the memory among the populations and make them, or use those of another worker.
@@ -97,7 +90,7 @@ impl SpectralPasses {
         let populations = if device.shares_populations() {
             let keys: Vec<_> = plans
                 .iter()
-                .map(|plan| (plan.objective.clone(), plan.method))
+                .map(|plan| (plan.objective.clone(), plan.settings))
                 .collect();
             shared_populations.get_or_make(&keys, budget, |memory| {
                 make_fitting_populations(device, &plans, max_starts, memory)
@@ -128,11 +121,6 @@ impl SpectralPasses {
             });
         }
         let evaluate = if has_evaluation { passes.pop() } else { None };
-        let simplex = if simplex_settings.is_some() {
-            passes.pop()
-        } else {
-            None
-        };
         let linearise = passes.remove(0);
         let search_settings = SearchSettings {
             settings: simplex_settings.unwrap_or_default(),
@@ -145,7 +133,6 @@ impl SpectralPasses {
             capacity,
             solver: settings.solver,
             linearise,
-            simplex,
             evaluate,
             search_settings,
         })
@@ -160,11 +147,10 @@ impl SpectralPasses {
     fn iter_passes(&self) -> impl Iterator<Item = &SpectralPass> {
         let SpectralPasses {
             linearise,
-            simplex,
             evaluate,
             ..
         } = self;
-        std::iter::once(linearise).chain(simplex).chain(evaluate)
+        std::iter::once(linearise).chain(evaluate)
     }
 
     /// Returns whether a population failed in rounds that another worker ran.
@@ -303,7 +289,6 @@ impl SpectralPasses {
     ) -> Result<Vec<Vec<Outcome>>> {
         let SpectralPasses {
             linearise,
-            simplex: Some(simplex),
             evaluate: Some(evaluate),
             ..
         } = self
@@ -313,7 +298,7 @@ impl SpectralPasses {
         let Monitor { cancel, progress } = monitor;
         // 1. Search for as many spectra together as there is room for. If the run is cancelled, the first are finished.
         let max_starts = starts.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        let spectra_together = (simplex.population.capacity / max_starts).max(1);
+        let spectra_together = (evaluate.population.capacity / max_starts).max(1);
         let total = starts.len().max(1);
         let mut outcomes: Vec<Vec<Outcome>> = Vec::with_capacity(starts.len());
         let spectrum_chunks = spectra.spectra.chunks(spectra_together);
@@ -325,11 +310,15 @@ impl SpectralPasses {
                 cancel,
                 progress: &mut report,
             };
-            let passes = [&mut *linearise, &mut *simplex, &mut *evaluate];
-            let chunk = spectra.with_spectra(chunk);
-            let mut machine = SpectralSearch::new(passes, chunk, starts.to_vec(), monitor);
+            let mut machine = SpectralSearch {
+                linearise,
+                evaluate,
+                spectra: spectra.with_spectra(chunk),
+                starts: starts.to_vec(),
+                monitor,
+            };
             let fits = machine.list_fits();
-            let ends = search(&mut machine, &fits, &self.search_settings, cancel)?;
+            let ends = search(&mut machine, fits, &self.search_settings, cancel)?;
             let mut ends = ends.into_iter();
             for starts_of_spectrum in starts {
                 let ends_of_spectrum = ends.by_ref().take(starts_of_spectrum.len());
@@ -387,7 +376,7 @@ fn make_fitting_populations(
     let mut capacity = max_starts;
     for plan in plans {
         let members = device.capacity(plan.objective.recording(), memory)?;
-        let starts = members / plan.method.lanes() / plans.len();
+        let starts = members / plans.len();
         capacity = capacity.min(starts.max(1));
     }
     lower_until_it_fits(&mut capacity, |capacity| {
@@ -404,7 +393,7 @@ fn make_populations(
     let mut populations = Vec::with_capacity(plans.len());
     for plan in plans {
         let recording = plan.objective.recording().clone();
-        let population = device.population(recording, &plan.method, capacity)?;
+        let population = device.population(recording, &plan.settings, capacity)?;
         populations.push(Arc::new(SharedPopulation::new(population)));
     }
     Ok(populations)
@@ -460,7 +449,7 @@ mod tests {
         fn population(
             &self,
             recording: Arc<Recording>,
-            method: &Method,
+            settings: &LevenbergMarquardt,
             capacity: usize,
         ) -> Result<Box<dyn Population>> {
             if capacity > self.0 {
@@ -469,7 +458,7 @@ mod tests {
                     message: format!("{capacity} members"),
                 });
             }
-            CpuDevice.population(recording, method, capacity)
+            CpuDevice.population(recording, settings, capacity)
         }
     }
 

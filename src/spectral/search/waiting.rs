@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::model::{Sampling, SpectralModel, SpectralObjective};
-use crate::solver::simplex::FirstSimplex;
+use crate::solver::search::{FitSearch, take_objectives};
 use crate::solver::{Batch, Outcome};
 use crate::spectral::input::assemble::assemble;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, StartPoints};
@@ -16,6 +16,8 @@ pub struct PassOutcomes {
     pub outcomes: Vec<Vec<Outcome>>,
     /// Number of the submission after which each spectrum was read back.
     pub submissions: Vec<u32>,
+    /// Searches of each spectrum, one per start: how far they have come. Empty without searches.
+    pub searches: Vec<Vec<FitSearch>>,
 }
 
 /// Spectra that wait to enter a population, those that are in it, and the outcomes of those that have ended. The struct
@@ -27,8 +29,6 @@ pub struct WaitingSpectra {
     spectra: Vec<ReadySpectrum>,
     /// Starts of each spectrum. A spectrum without starts does not enter.
     starts: Vec<StartPoints>,
-    /// First simplices of each spectrum's starts. If empty, the solver's size sets all of them.
-    pub simplices: Vec<Vec<Option<FirstSimplex>>>,
     /// The objective is evaluated once at each start, and no fit begins there.
     pub is_evaluation: bool,
     pub finished: PassOutcomes,
@@ -64,7 +64,6 @@ impl WaitingSpectra {
             grids: spectra.grids.to_vec(),
             spectra: waiting_spectra,
             starts,
-            simplices: Vec::new(),
             is_evaluation: false,
             finished: PassOutcomes::default(),
             submissions: 0,
@@ -75,12 +74,35 @@ impl WaitingSpectra {
         waiting
     }
 
+    /// Makes a queue of spectra that stay in the population until the searches of each have ended, at whose points the
+    /// objective is evaluated.
+    pub fn with_searches(
+        objective: Arc<SpectralObjective>,
+        spectra: ReadySpectra,
+        searches: Vec<Vec<FitSearch>>,
+    ) -> WaitingSpectra {
+        let points_of = |searches: &Vec<FitSearch>| -> StartPoints {
+            let unfinished = searches.iter().filter(|search| !search.has_ended());
+            unfinished.map(|search| search.point().to_vec()).collect()
+        };
+        let points = searches.iter().map(points_of).collect();
+        let mut waiting = WaitingSpectra::new(objective, spectra, points);
+        waiting.finished.searches = searches;
+        waiting
+    }
+
+    /// Returns whether the spectra have searches.
+    pub fn has_searches(&self) -> bool {
+        !self.finished.searches.is_empty()
+    }
+
     /// Lets all spectra wait again, and forgets their outcomes.
     pub fn begin_again(&mut self) {
         let count = self.starts.len();
         self.finished = PassOutcomes {
             outcomes: vec![Vec::new(); count],
             submissions: vec![0; count],
+            searches: Vec::new(),
         };
         self.next_spectrum = 0;
         self.starts_left = self.starts.iter().map(Vec::len).sum();
@@ -131,18 +153,19 @@ impl WaitingSpectra {
             guess: None,
         };
         let mut batch = assemble(&self.objective, entering_spectra, &self.starts[first..end]);
-        batch.simplices = self
-            .simplices
-            .get(first..end)
-            .map_or_else(Vec::new, <[_]>::concat);
-        batch.is_evaluation = self.is_evaluation;
+        batch.is_evaluation = self.is_evaluation || self.has_searches();
         Some((batch, first..end))
     }
 
-    /// Records the outcomes of a spectrum, one per start.
-    pub fn record_outcomes(&mut self, spectrum: usize, outcomes: Vec<Outcome>) {
+    /// Records the outcomes of a spectrum, one per start, and returns the points at which its searches go on.
+    pub fn record_outcomes(&mut self, spectrum: usize, outcomes: Vec<Outcome>) -> StartPoints {
+        let searches = self.finished.searches.get_mut(spectrum);
+        let points = searches.map_or_else(Vec::new, |searches| {
+            take_objectives(searches.iter_mut(), &outcomes, self.model.marginalise)
+        });
         self.finished.outcomes[spectrum] = outcomes;
         self.finished.submissions[spectrum] = self.submissions;
+        points
     }
 
     /// Returns the number of submissions since the request arrived.

@@ -16,7 +16,7 @@ use crate::device::verify::{MAX_CHECKED_FITS, sample_successes};
 use crate::error::Result;
 use crate::solver::search::SearchSettings;
 use crate::solver::{
-    Batch, LevenbergMarquardt, Method, Objective, Outcome, Population, Status, linearise, optimise,
+    Batch, LevenbergMarquardt, Objective, Outcome, Population, Status, linearise, optimise,
 };
 
 /// Populations of a run, or the lanes of its formula, in which curves are fitted batch by batch.
@@ -83,46 +83,37 @@ impl<'a> CurvePopulations<'a> {
                 lanes: Some(lanes),
             });
         }
-        // 2. All other fits need populations: simplices three, for linearisations, trial points and objectives.
+        // 2. All other fits need populations: simplices two, for linearisations and for objectives.
         let single_linearisation = LevenbergMarquardt::OF_CURVES;
         let with_derivatives = Arc::new(objective(false).record());
-        let mut designs = vec![(
-            with_derivatives,
-            Method::LevenbergMarquardt(lm.unwrap_or(single_linearisation)),
-        )];
-        if let Some(settings) = nelder_mead {
-            let method = Method::NelderMead(settings);
-            designs.push((Arc::new(objective(true).record()), method));
-            let method = Method::LevenbergMarquardt(single_linearisation);
-            designs.push((Arc::new(objective(true).record()), method));
+        let mut designs = vec![(with_derivatives, lm.unwrap_or(single_linearisation))];
+        if nelder_mead.is_some() {
+            designs.push((Arc::new(objective(true).record()), single_linearisation));
         }
         // 3. They share the device's memory.
         let device = &*fitter.device.inner;
         let mut capacity = max_curves;
-        for (recording, method) in &designs {
+        for (recording, _) in &designs {
             let members = device.capacity(recording, fitter.max_memory)?;
-            capacity = capacity.min((members / method.lanes() / designs.len()).max(1));
+            capacity = capacity.min((members / designs.len()).max(1));
         }
         let mut populations = lower_until_it_fits(&mut capacity, |capacity| {
             designs
                 .iter()
-                .map(|(recording, method)| device.population(recording.clone(), method, capacity))
+                .map(|(recording, lm)| device.population(recording.clone(), lm, capacity))
                 .collect::<Result<Vec<_>>>()
         })?;
         let first = populations.remove(0);
-        let evaluate = populations.pop();
-        let trials = populations.pop();
-        let (linearise, simplex) = match (nelder_mead.map(search_settings), evaluate, trials) {
-            (Some(settings), Some(evaluate), Some(simplex)) => (
+        let (linearise, simplex) = match nelder_mead.map(search_settings).zip(populations.pop()) {
+            Some((settings, evaluate)) => (
                 None,
                 Some(SimplexPopulations {
                     linearise: first,
-                    simplex,
                     evaluate,
                     settings,
                 }),
             ),
-            _ => (Some(first), None),
+            None => (Some(first), None),
         };
         Ok(CurvePopulations {
             fitter,
@@ -207,7 +198,6 @@ impl<'a> CurvePopulations<'a> {
             let search = CurveSearch {
                 populations,
                 fitter,
-                objective: &self.objective,
                 curves,
                 batch: &batch,
                 watch,
@@ -317,10 +307,9 @@ fn optimise_population(
     batch: &Batch,
     watch: &Watch,
 ) -> Result<Vec<Outcome>> {
-    let lanes = population.lanes();
     let mut show_progress = |active: usize| {
         if !watch.is_stopped() {
-            watch.report_in_flight(batch.spectra - active.div_ceil(lanes).min(batch.spectra));
+            watch.report_in_flight(batch.spectra - active.min(batch.spectra));
         }
     };
     let mut outcomes = pollster::block_on(optimise(

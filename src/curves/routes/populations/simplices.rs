@@ -2,21 +2,23 @@
 
 use crate::curves::CurveRun;
 use crate::curves::input::data::Curve;
-use crate::curves::routes::objective::CurveObjective;
 use crate::curves::watch::Watch;
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::triangle::packed_length;
 use crate::solver::search::{
-    Begin, FitPoints, Machine, Readbacks, SearchFit, SearchSettings, search,
+    FitSearch, Machine, Readbacks, SearchFit, SearchSettings, search, take_objectives,
 };
-use crate::solver::{Batch, Outcome, Population, Status, linearise, optimise};
+use crate::solver::{Batch, Outcome, Population, Queue, Status, linearise, stream};
+
+/// Number of points that each search has evaluated before a stop is seen: an interrupted fit is then better than its
+/// start.
+const POINTS_BEFORE_STOP: u32 = 8;
 
 /// The populations of searches by simplices.
 pub(super) struct SimplexPopulations {
     /// Linearisations at starts, and at ends where the host has no model.
     pub linearise: Box<dyn Population>,
-    pub simplex: Box<dyn Population>,
     /// Objectives without derivatives.
     pub evaluate: Box<dyn Population>,
     pub settings: SearchSettings,
@@ -26,7 +28,6 @@ pub(super) struct SimplexPopulations {
 pub(super) struct CurveSearch<'a> {
     pub populations: &'a mut SimplexPopulations,
     pub fitter: &'a CurveRun,
-    pub objective: &'a CurveObjective,
     pub curves: &'a [Curve],
     /// Batch of all curves, at their starts.
     pub batch: &'a Batch,
@@ -40,19 +41,12 @@ impl CurveSearch<'_> {
         let stop_flag = self.watch.stop_flag();
         let settings = self.populations.settings;
         let fits = describe_fits(self.fitter, self.curves, batch);
-        let outcomes = search(&mut self, &fits, &settings, stop_flag)?;
+        let outcomes = search(&mut self, fits, &settings, stop_flag)?;
         Ok(outcomes
             .into_iter()
             .enumerate()
             .map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(batch, fit)))
             .collect())
-    }
-
-    /// Returns the solver's input for the curves with these indices.
-    fn batch_of(&self, fits: impl Iterator<Item = usize>) -> Batch {
-        let curves: Vec<&Curve> = fits.map(|fit| &self.curves[fit]).collect();
-        self.objective
-            .batch(&curves, &self.fitter.priors, self.fitter.infinite_bound())
     }
 }
 
@@ -70,34 +64,17 @@ impl Machine for CurveSearch<'_> {
         Ok(outcomes)
     }
 
-    fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>> {
-        // 1. Gather the fits, their starts and the shapes of their simplices.
-        let mut batch = self.batch_of(begins.iter().map(|begin| begin.fit));
-        batch.starts = begins
-            .iter()
-            .flat_map(|begin| begin.start.iter().copied())
-            .collect();
-        batch.simplices = begins.into_iter().map(|begin| begin.simplex).collect();
-        // 2. Let the population search.
-        let population = self.populations.simplex.as_mut();
-        let lanes = population.lanes();
-        let watch = self.watch;
-        let total = self.curves.len();
-        let mut show_progress = |active: usize| {
-            if !watch.is_stopped() {
-                watch.report_in_flight(total - active.div_ceil(lanes).min(total));
-            }
+    fn evaluate(&mut self, searches: Vec<FitSearch>) -> Result<Vec<FitSearch>> {
+        let mut queue = SearchQueue {
+            batch: Some(self.batch),
+            searches,
+            watch: self.watch,
+            submissions: 0,
         };
-        let outcomes = pollster::block_on(optimise(
-            population,
-            &batch,
-            watch.stop_flag(),
-            &mut show_progress,
-        ))?;
-        // 3. Fits that have not begun have no outcome.
-        let mut outcomes: Vec<_> = outcomes.into_iter().map(Some).collect();
-        outcomes.resize(batch.spectra, None);
-        Ok(outcomes)
+        let population = self.populations.evaluate.as_mut();
+        let stop_flag = self.watch.stop_flag();
+        pollster::block_on(stream(population, &mut queue, stop_flag))?;
+        Ok(queue.searches)
     }
 
     fn is_checked(&self) -> bool {
@@ -108,41 +85,51 @@ impl Machine for CurveSearch<'_> {
         self.fitter
             .compare_objectives(&self.curves[fit], told, scale)
     }
+}
 
-    fn evaluate(&mut self, points: Vec<FitPoints>) -> Result<Vec<Vec<f64>>> {
-        let width = self.fitter.priors.len().max(1);
-        let mut values: Vec<Vec<f64>> = vec![Vec::new(); points.len()];
-        // 1. List all points with the index of their request, and take as many at a time as there is room for.
-        let all_points: Vec<(usize, &[f64])> = points
+/// Searches whose curves enter a population together, and stay until they have ended.
+struct SearchQueue<'a> {
+    /// Batch of all curves; `None` once they have entered.
+    batch: Option<&'a Batch>,
+    searches: Vec<FitSearch>,
+    watch: &'a Watch<'a>,
+    /// Number of submissions so far, one point of each search.
+    submissions: u32,
+}
+
+impl Queue for SearchQueue<'_> {
+    fn next(&mut self, _spectra: usize, _starts: usize) -> Option<Batch> {
+        let mut batch = self.batch.take()?.clone();
+        batch.is_evaluation = true;
+        // A search that has ended before is evaluated at its start, and not asked again.
+        let count = batch.starts.len() / batch.spectra.max(1);
+        for (search, point) in self
+            .searches
             .iter()
-            .enumerate()
-            .flat_map(|(request, asked)| {
-                asked
-                    .points
-                    .chunks_exact(width)
-                    .map(move |point| (request, point))
-            })
-            .collect();
-        for chunk in all_points.chunks(self.populations.evaluate.capacity()) {
-            // 2. The points of a request form a group, which shares the data of its fit.
-            let groups = || chunk.chunk_by(|a, b| a.0 == b.0);
-            let mut batch = self.batch_of(groups().map(|group| points[group[0].0].fit));
-            batch.group = groups()
-                .zip(0u32..)
-                .flat_map(|(group, number)| vec![number; group.len()])
-                .collect();
-            batch.starts = chunk
-                .iter()
-                .flat_map(|(_, point)| point.iter().copied())
-                .collect();
-            // 3. Evaluate them, and sort the objectives by request.
-            let outcomes =
-                pollster::block_on(linearise(self.populations.evaluate.as_mut(), &batch))?;
-            for ((request, _), outcome) in chunk.iter().zip(outcomes) {
-                values[*request].push(outcome.objective(false));
+            .zip(batch.starts.chunks_mut(count.max(1)))
+        {
+            if !search.has_ended() {
+                point.copy_from_slice(search.point());
             }
         }
-        Ok(values)
+        Some(batch)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.batch.is_none()
+    }
+
+    fn end(&mut self, number: usize, outcomes: Vec<Outcome>) -> Vec<Vec<f64>> {
+        let searches = &mut self.searches[number..=number];
+        take_objectives(searches.iter_mut(), &outcomes, false)
+    }
+
+    fn watch(&mut self, _active: usize) {
+        self.submissions += 1;
+        if self.submissions > POINTS_BEFORE_STOP && !self.watch.is_stopped() {
+            let ended = self.searches.iter().filter(|search| search.has_ended());
+            self.watch.report_in_flight(ended.count());
+        }
     }
 }
 

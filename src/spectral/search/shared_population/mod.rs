@@ -29,8 +29,6 @@ const SUBMISSIONS_PER_HALVING: usize = 32;
 pub struct SharedPopulation {
     /// Maximum number of starts in flight.
     pub capacity: usize,
-    /// Members per start.
-    pub lanes: usize,
     state: Mutex<State>,
     /// Notified after each submission.
     changed: Condvar,
@@ -100,7 +98,6 @@ impl SharedPopulation {
     /// Makes a population ready for requests.
     pub fn new(population: Box<dyn Population>) -> SharedPopulation {
         let capacity = population.capacity();
-        let lanes = population.lanes();
         let flight = Flight::new(&*population);
         let engine = PopulationEngine {
             population,
@@ -120,7 +117,6 @@ impl SharedPopulation {
         };
         SharedPopulation {
             capacity,
-            lanes,
             state: Mutex::new(state),
             changed: Condvar::new(),
         }
@@ -290,7 +286,7 @@ impl EngineTurn<'_> {
         };
         let mut state = self.shared.lock_state();
         state.finished.extend(finished);
-        state.remaining = engine.requests.count_remaining(self.shared.lanes);
+        state.remaining = engine.requests.count_remaining();
         Ok(())
     }
 }
@@ -389,11 +385,14 @@ impl RequestQueue {
     }
 
     /// Returns upper limits of the numbers of members of each request that have not ended.
-    fn count_remaining(&self, lanes: usize) -> BTreeMap<u64, usize> {
+    fn count_remaining(&self) -> BTreeMap<u64, usize> {
         let mut remaining = BTreeMap::new();
         for request in &self.unfinished {
-            let in_flight = (request.starts_in_flight * lanes).min(self.active_members);
-            let waiting = request.waiting.starts_left() * lanes;
+            let mut in_flight = request.starts_in_flight;
+            if !request.waiting.has_searches() {
+                in_flight = in_flight.min(self.active_members);
+            }
+            let waiting = request.waiting.starts_left();
             remaining.insert(request.number, in_flight + waiting);
         }
         remaining
@@ -456,19 +455,25 @@ impl Queue for RequestQueue {
             .all(|request| request.waiting.starts_left() == 0)
     }
 
-    fn end(&mut self, entry: usize, outcomes: Vec<Outcome>) {
-        let Some((number, spectrum)) = self.in_flight.remove(&entry) else {
-            return;
+    fn end(&mut self, entry: usize, outcomes: Vec<Outcome>) -> Vec<Vec<f64>> {
+        let Some((number, spectrum)) = self.in_flight.get(&entry).copied() else {
+            return Vec::new();
         };
         let request = self
             .unfinished
             .iter_mut()
             .find(|request| request.number == number);
+        let mut points = Vec::new();
         if let Some(request) = request {
-            request.spectra_in_flight -= 1;
             request.starts_in_flight -= outcomes.len();
-            request.waiting.record_outcomes(spectrum, outcomes);
+            points = request.waiting.record_outcomes(spectrum, outcomes);
+            request.starts_in_flight += points.len();
+            request.spectra_in_flight -= usize::from(points.is_empty());
         }
+        if points.is_empty() {
+            self.in_flight.remove(&entry);
+        }
+        points
     }
 
     fn watch(&mut self, active: usize) {

@@ -7,7 +7,7 @@ use popfit_testing::random::Random;
 use super::*;
 use crate::cpu::CpuDevice;
 use crate::recording::{BufferId, Recording};
-use crate::solver::{Backend, Method, Pending, Places};
+use crate::solver::{Backend, LevenbergMarquardt, Pending, Places};
 use crate::spectra::SpectraReader;
 use crate::{
     Continuum, Control, Device as DeviceChoice, Emulator, FitTable, Spectra, SpectralFitter,
@@ -73,10 +73,10 @@ impl Backend for FakeGpu {
     fn population(
         &self,
         recording: Arc<Recording>,
-        method: &Method,
+        settings: &LevenbergMarquardt,
         capacity: usize,
     ) -> Result<Box<dyn Population>> {
-        let population = CpuDevice.population(recording, method, capacity)?;
+        let population = CpuDevice.population(recording, settings, capacity)?;
         Ok(Box::new(FakeGpuPopulation {
             population,
             gpu: self.clone(),
@@ -87,10 +87,6 @@ impl Backend for FakeGpu {
 impl Population for FakeGpuPopulation {
     fn capacity(&self) -> usize {
         self.population.capacity()
-    }
-
-    fn lanes(&self) -> usize {
-        self.population.lanes()
     }
 
     fn clear(&mut self) {

@@ -27,7 +27,7 @@ use crate::error::Result;
 use crate::math::Real;
 use crate::model::{Prepared, SpectralObjective};
 use crate::solver::Tolerances;
-use crate::solver::{Backend, LevenbergMarquardt, Method, NelderMead, Outcome, Status};
+use crate::solver::{Backend, LevenbergMarquardt, NelderMead, Outcome, Status};
 use crate::spectral::input::ready::{
     Monitor, NEVER_CANCELLED, ReadySpectra, ReadySpectrum, StartPoints,
 };
@@ -109,12 +109,12 @@ impl PassVerifier {
         settings: LevenbergMarquardt,
         simplex: Option<NelderMead>,
     ) -> Result<PassVerifier> {
-        let method = Method::LevenbergMarquardt(LevenbergMarquardt {
+        let continued = LevenbergMarquardt {
             max_rounds: CONTINUED_ROUNDS,
             ..settings
-        });
-        let population =
-            CpuDevice.population(objective.recording().clone(), &method, STARTS_IN_FLIGHT)?;
+        };
+        let recording = objective.recording().clone();
+        let population = CpuDevice.population(recording, &continued, STARTS_IN_FLIGHT)?;
         let population = Arc::new(SharedPopulation::new(population));
         let pass = Box::new(SpectralPass {
             objective,

@@ -148,6 +148,7 @@ impl VerifierTest {
             guess: None,
         };
         let finished = PassOutcomes {
+            searches: Vec::new(),
             outcomes,
             submissions,
         };
@@ -278,6 +279,7 @@ fn one_result_of_each_readback_is_computed_again() {
         }]
     };
     let finished = PassOutcomes {
+        searches: Vec::new(),
         outcomes: vec![
             outcome_with_status(Status::Stalled),
             outcome_with_status(Status::Ftol),

@@ -1,6 +1,5 @@
-//! Searches by simplices over curves of a formula on the CPU: the points of 64 simplices are evaluated side by side,
-//! one lane each, in f64, and `solver/round/simplex.rs` moves each of them. For plain least squares without priors;
-//! other fits take the populations.
+//! Searches by simplices over curves of a formula on the CPU: the points of 64 searches are evaluated side by side, one
+//! lane each, in f64. For plain least squares without priors; other fits take the populations.
 
 mod seats;
 
@@ -14,13 +13,9 @@ use crate::curves::routes::objective::CurveObjective;
 use crate::curves::watch::Watch;
 use crate::error::Result;
 use crate::math::lanes::LANES;
-use crate::solver::round::simplex::{
-    ObjectiveSettings, TrialPoint, choose_second_lane, count_first_lanes, move_simplex,
-};
-use crate::solver::search::{Begin, FitPoints, Machine, SearchFit, SearchSettings, search};
-use crate::solver::simplex::{Simplex, TRIALS_PER_SIMPLEX as TRIALS};
+use crate::solver::search::{FitSearch, Machine, SearchSettings, search};
 use crate::solver::small::{LaneModel, MOST_PARAMETERS, MOST_POINTS};
-use crate::solver::{Outcome, Status};
+use crate::solver::{Batch, Outcome};
 use crate::threads;
 
 /// Number of fits that one thread takes at a time.
@@ -98,12 +93,11 @@ impl LaneSearches {
         let batch = objective.batch(curves, &fitter.priors, fitter.infinite_bound());
         let fits = describe_fits(fitter, curves, &batch);
         let mut machine = LaneSearch {
-            shared: self,
             seats: Seats::new(self, fitter, curves),
-            fits: &fits,
+            batch: &batch,
             watch,
         };
-        let outcomes = search(&mut machine, &fits, &self.settings, watch.stop_flag())?;
+        let outcomes = search(&mut machine, fits, &self.settings, watch.stop_flag())?;
         Ok(outcomes
             .into_iter()
             .enumerate()
@@ -114,19 +108,21 @@ impl LaneSearches {
 
 /// Searches of some fits on one thread.
 struct LaneSearch<'a> {
-    shared: &'a LaneSearches,
     seats: Seats<'a>,
-    fits: &'a [SearchFit],
+    /// Batch of all fits, at their starts.
+    batch: &'a Batch,
     watch: &'a Watch<'a>,
 }
 
 impl Machine for LaneSearch<'_> {
     fn linearise(&mut self) -> Result<Vec<Outcome>> {
-        let all_fits: Vec<usize> = (0..self.fits.len()).collect();
+        let all_fits: Vec<usize> = (0..self.batch.spectra).collect();
+        let count = self.batch.starts.len() / self.batch.spectra.max(1);
         let mut outcomes = Vec::with_capacity(all_fits.len());
         for fits in all_fits.chunks(LANES) {
             for (lane, &fit) in fits.iter().enumerate() {
-                self.seats.seat(lane, fit, &self.fits[fit].start);
+                let start = &self.batch.starts[fit * count..(fit + 1) * count];
+                self.seats.seat(lane, fit, start);
             }
             self.seats.evaluate(first_lane_bits(fits.len()), true);
             for (lane, &fit) in fits.iter().enumerate() {
@@ -136,171 +132,36 @@ impl Machine for LaneSearch<'_> {
         Ok(outcomes)
     }
 
-    fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>> {
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; begins.len()];
-        let mut waiting = begins.iter().enumerate();
-        let mut lanes: Vec<Option<SimplexLane>> = (0..LANES).map(|_| None).collect();
-        loop {
-            // 1. Fill empty lanes with simplices that wait, and write each lane's trial point.
-            let is_stopped = self.watch.is_stopped();
+    fn evaluate(&mut self, mut searches: Vec<FitSearch>) -> Result<Vec<FitSearch>> {
+        let mut waiting = searches.iter_mut().enumerate();
+        let mut lanes: Vec<Option<(usize, &mut FitSearch)>> = (0..LANES).map(|_| None).collect();
+        while !self.watch.is_stopped() {
+            // 1. Fill empty lanes with searches that wait, and write each lane's point.
+            let mut lane_bits = 0;
             for (lane, occupant) in lanes.iter_mut().enumerate() {
-                if occupant.is_none() && !is_stopped {
-                    *occupant = waiting
-                        .next()
-                        .map(|(index, begin)| self.begin_simplex(index, begin));
+                if occupant
+                    .as_ref()
+                    .is_none_or(|(_, search)| search.has_ended())
+                {
+                    *occupant = waiting.find(|(_, search)| !search.has_ended());
                 }
-                if let Some(simplex) = occupant {
-                    let trial_point = &simplex.trials[simplex.asked].point;
-                    self.seats.seat(lane, simplex.fit, trial_point);
+                if let Some((fit, search)) = occupant {
+                    self.seats.seat(lane, *fit, search.point());
+                    lane_bits |= 1 << lane;
                 }
             }
-            if lanes.iter().all(Option::is_none) {
-                return Ok(outcomes);
+            if lane_bits == 0 {
+                break;
             }
             // 2. Evaluate all of them side by side.
-            let mut lane_bits = 0;
-            for (lane, occupant) in lanes.iter().enumerate() {
-                lane_bits |= u64::from(occupant.is_some()) << lane;
-            }
             self.seats.evaluate(lane_bits, false);
-            // 3. Move each simplex, and empty the lanes of those that have ended.
             for (lane, occupant) in lanes.iter_mut().enumerate() {
-                let Some(simplex) = occupant else { continue };
-                let status = self.advance_simplex(simplex, self.seats.finite_cost(lane));
-                if let Some(status) = status.or(is_stopped.then_some(Status::Interrupted)) {
-                    outcomes[simplex.index] = Some(simplex.simplex.outcome(Some(status)));
-                    *occupant = None;
+                if let Some((_, search)) = occupant {
+                    search.take_objective(self.seats.finite_cost(lane));
                 }
             }
         }
-    }
-
-    fn evaluate(&mut self, points: Vec<FitPoints>) -> Result<Vec<Vec<f64>>> {
-        // 1. List all points with the index of their request.
-        let all_points: Vec<(usize, &[f64])> = points
-            .iter()
-            .enumerate()
-            .flat_map(|(request, asked)| {
-                let width = self.fits[asked.fit].start.len().max(1);
-                asked
-                    .points
-                    .chunks_exact(width)
-                    .map(move |point| (request, point))
-            })
-            .collect();
-        // 2. Evaluate as many at a time as there are lanes, and sort the costs by request.
-        let mut values: Vec<Vec<f64>> = vec![Vec::new(); points.len()];
-        for chunk in all_points.chunks(LANES) {
-            for (lane, (request, point)) in chunk.iter().enumerate() {
-                self.seats.seat(lane, points[*request].fit, point);
-            }
-            self.seats.evaluate(first_lane_bits(chunk.len()), false);
-            for (lane, (request, _)) in chunk.iter().enumerate() {
-                values[*request].push(self.seats.finite_cost(lane));
-            }
-        }
-        Ok(values)
-    }
-}
-
-/// A trial point and the value of the objective there.
-#[derive(Clone, Debug, Default)]
-struct LaneTrial {
-    point: Vec<f64>,
-    value: f64,
-}
-
-impl TrialPoint for LaneTrial {
-    fn point(&self) -> &[f64] {
-        &self.point
-    }
-
-    fn point_mut(&mut self) -> &mut [f64] {
-        &mut self.point
-    }
-
-    fn objective(&self, _marginalise: bool) -> f64 {
-        self.value
-    }
-}
-
-/// A simplex in a lane.
-struct SimplexLane {
-    /// Index among the simplices that begin.
-    index: usize,
-    fit: usize,
-    simplex: Simplex,
-    trials: [LaneTrial; TRIALS],
-    /// Index of the trial point that is evaluated next.
-    asked: usize,
-    /// Number of trial points that are evaluated before the simplex can choose.
-    first: usize,
-}
-
-impl LaneSearch<'_> {
-    /// Makes a lane with a new simplex around a fit's start and with the points to evaluate first.
-    fn begin_simplex(&self, index: usize, begin: &Begin) -> SimplexLane {
-        let fit = &self.fits[begin.fit];
-        let size = self.shared.settings.settings.size;
-        let simplex =
-            Simplex::new(index, &begin.start, fit.bounds(), size).shaped(begin.simplex.as_ref());
-        let mut trials: [LaneTrial; TRIALS] = Default::default();
-        let points = simplex.first_trials();
-        for (trial, point) in trials
-            .iter_mut()
-            .zip(points.chunks_exact(begin.start.len().max(1)))
-        {
-            trial.point = point.to_vec();
-        }
-        let first = count_first_lanes(&simplex);
-        SimplexLane {
-            index,
-            fit: begin.fit,
-            simplex,
-            trials,
-            asked: 0,
-            first,
-        }
-    }
-
-    /// Stores the objective at the point that a lane asked for and chooses its next point; returns a status if the
-    /// search has ended.
-    fn advance_simplex(&self, lane: &mut SimplexLane, value: f64) -> Option<Status> {
-        // 1. Evaluate all first trial points before the simplex chooses.
-        lane.trials[lane.asked].value = value;
-        if lane.asked + 1 < lane.first {
-            lane.asked += 1;
-            return None;
-        }
-        // 2. The reflection may ask for one more point, whose index lies behind the first ones.
-        if lane.asked + 1 == lane.first
-            && let Some(second) = choose_second_lane(&lane.simplex, lane.trials[0].value)
-        {
-            lane.asked = second;
-            return None;
-        }
-        // 3. Move the simplex.
-        let fit = &self.fits[lane.fit];
-        let SearchSettings {
-            settings,
-            dof,
-            noise,
-        } = &self.shared.settings;
-        let worth = ObjectiveSettings {
-            marginalise: false,
-            dof: *dof,
-            noise: *noise,
-        };
-        let status = move_simplex(
-            &mut lane.simplex,
-            &mut lane.trials,
-            fit.bounds(),
-            settings,
-            worth,
-        );
-        lane.asked = 0;
-        lane.first = count_first_lanes(&lane.simplex);
-        status
+        Ok(searches)
     }
 }
 
