@@ -54,8 +54,8 @@ pub struct Flight {
     supplied: usize,
     /// Number of rounds of the next submission.
     rounds: u32,
-    /// The members that entered last end in their first round.
-    is_evaluation: bool,
+    /// All members in flight end in their first round.
+    only_evaluates: bool,
 }
 
 /// Spectra on a device, without members.
@@ -90,7 +90,7 @@ impl Flight {
             uploaded: VecDeque::new(),
             supplied: 0,
             rounds: ROUNDS_PER_SUBMISSION,
-            is_evaluation: false,
+            only_evaluates: true,
         }
     }
 
@@ -119,7 +119,7 @@ impl Flight {
         }
         // 2. One submission. Meanwhile the data of spectra that will enter are copied, some at a time.
         let begin = Instant::now();
-        let rounds = if self.is_evaluation { 1 } else { self.rounds };
+        let rounds = if self.only_evaluates { 1 } else { self.rounds };
         population.submit(rounds)?;
         let upload_limit = population.capacity().div_ceil(REFILL_DIVISOR);
         loop {
@@ -195,10 +195,11 @@ impl Flight {
             let Some(next) = self.uploaded.pop_front() else {
                 break;
             };
+            let was_empty = self.slots.open().len() == 0;
+            self.only_evaluates = next.batch.is_evaluation && (was_empty || self.only_evaluates);
             let places = self
                 .slots
                 .assign_starts(&next.batch, next.spectra, &next.numbers);
-            self.is_evaluation = next.batch.is_evaluation;
             population.enter_members(&next.batch, &places)?;
         }
         Ok(())
