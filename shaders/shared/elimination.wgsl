@@ -13,8 +13,8 @@ fn coefficient(r: u32) -> u32 {
     return TRIANGLE + r;
 }
 
-// Replaces the triangle by its Cholesky factor, column by column, with a lane for each row. A pivot that is not positive
-// leaves NaN in its column and in all that depends on it.
+// Replaces the triangle by its Cholesky factor, column by column, with a lane for each row. A pivot that is not
+// positive leaves NaN in its column and in all that depends on it.
 fn factorise(lane: u32) {
     let terms = term_count();
     // The factor grows in `scratch`, because lanes still read the triangle.

@@ -259,6 +259,9 @@ fn batches_fill_each_others_rounds() {
          {full_rounds} if all were full"
     );
     assert!(4 * rounds_shared < 3 * rounds_alone && 3 * sparse_shared < sparse_alone);
+    // Evaluations that look for a second minimum do not shorten the submissions of four rounds that they share.
+    let submissions = together.profile.as_ref().unwrap().devices[0].rounds.len();
+    assert!(rounds_shared > 3 * submissions, "{submissions} submissions");
 }
 
 #[test]
