@@ -261,8 +261,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if accepts {
         accept_trial_point(slot);
     }
-    // 2. Choose the next one. After an accepted step the other point is the one before it, which was finite. The slot is
-    // hidden from compilers, which would keep the addresses of step 1 in registers.
+    // 2. Choose the next one. After an accepted step the other point is the one before it, which was finite. The slot
+    // is hidden from compilers, which would keep the addresses of step 1 in registers.
     let same_slot = at_run_time(slot);
     if status == RUNNING && !ends_finishing {
         status = choose_trial_point(same_slot, finite | (rejections == 0));
