@@ -526,7 +526,8 @@ fn members_in_any_state_take_the_same_step_on_gpu_and_host() {
     // The adapter's own kernel, and that of cards, whose loops are unrolled.
     let open = || GpuContext::open(adapter.clone(), Options::default()).unwrap();
     let contexts = [Arc::new(open()), Arc::new(open())];
-    let _ = contexts[1].product.set(Variant::Tiles { x: 8, y: 8 });
+    let tiles = Variant::Tiles { x: 8, y: 8 };
+    contexts[1].product.set(tiles).unwrap();
     let parameter = |p: usize| Parameter {
         name: p.to_string(),
         origin: 0.0,

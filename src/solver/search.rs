@@ -185,9 +185,9 @@ impl FitSearch {
         match search.first_vertices() {
             Some(first) => {
                 let centre = first.vertices[..search.fit.start.len()].to_vec();
-                let known = (search.fit.start.clone(), search.start_value());
+                let evaluated_point = (search.fit.start.clone(), search.start_value());
                 search.stage = Stage::Centre(first);
-                search.request(centre, known);
+                search.request(centre, evaluated_point);
             }
             None => search.begin_simplex(None),
         }
@@ -261,10 +261,10 @@ impl FitSearch {
     }
 
     /// Requests these points (k, P) and, if the device is checked, one with a known objective behind them.
-    fn request(&mut self, mut points: Vec<f64>, known: (Vec<f64>, f64)) {
+    fn request(&mut self, mut points: Vec<f64>, evaluated_point: (Vec<f64>, f64)) {
         if self.is_checked {
-            points.extend(known.0);
-            self.known_value = Some(known.1);
+            points.extend(evaluated_point.0);
+            self.known_value = Some(evaluated_point.1);
         }
         self.requested = points;
         self.go_on_if_evaluated();
@@ -272,10 +272,10 @@ impl FitSearch {
 
     /// Requests the points of a quadratic surface.
     fn request_surface(&mut self, surface: Surface) {
-        let known = (surface.lowest().to_vec(), surface.lowest_value());
+        let evaluated_point = (surface.lowest().to_vec(), surface.lowest_value());
         let points = surface.points().to_vec();
         self.stage = Stage::Surface(surface);
-        self.request(points, known);
+        self.request(points, evaluated_point);
     }
 
     /// Returns the objective at the start: χ², penalty and ln det C if the fit marginalises over the continuum.

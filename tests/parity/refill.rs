@@ -71,18 +71,20 @@ impl Queue for Evaluations<'_> {
     }
 }
 
+/// Makes a case of 130 starts in narrow bounds.
+fn narrow_case(seed: u64) -> Case {
+    let model = Model {
+        terms: 4,
+        narrow: true,
+        ..Model::PLAIN
+    };
+    Case::new(model, 130, seed)
+}
+
 #[test]
 fn spectra_stay_for_further_evaluations() {
     let Some(gpu) = gpu() else { return };
-    let case = Case::new(
-        Model {
-            terms: 4,
-            narrow: true,
-            ..Model::PLAIN
-        },
-        130,
-        37,
-    );
+    let case = narrow_case(37);
     let settings = LevenbergMarquardt::default();
     for device in [&CpuDevice as &dyn Backend, &gpu] {
         let recording = Arc::new(case.recording.clone());
@@ -117,15 +119,7 @@ fn spectra_stay_for_further_evaluations() {
 #[test]
 fn waiting_spectra_take_the_places_of_ended_starts_and_of_those_that_gave_way() {
     let Some(gpu) = gpu() else { return };
-    let case = Case::new(
-        Model {
-            terms: 4,
-            narrow: true,
-            ..Model::PLAIN
-        },
-        130,
-        31,
-    );
+    let case = narrow_case(31);
     for device in [&CpuDevice as &dyn Backend, &gpu] {
         let whole = fit(device, &case, 130);
         let recording = Arc::new(case.recording.clone());
