@@ -50,7 +50,14 @@ fn start_to_table(files: &[PathBuf], table: &Path) -> popfit::Result<u64> {
         .build()?;
     let fitter = SpectralFitter::new(model, Device::cpu());
     let schema = Schema::of(&fitter, false);
-    let mut writer = TableWriter::create(table, &schema, WriteOptions::default().overwrite(true))?;
+    let mut writer = TableWriter::create(
+        table,
+        &schema,
+        WriteOptions {
+            overwrite: true,
+            ..WriteOptions::default()
+        },
+    )?;
     let mut fits = 0;
     for file in files {
         fits += fitter
@@ -98,8 +105,9 @@ fn bare_emulator(c: &mut Criterion) {
         .sum::<f64>()
         / SPECTRA as f64;
     let converged = table
-        .rows()
-        .filter(|r| r.status().is_success() && r.chi2() / (r.dof() as f64) < 1.15)
+        .to_rows()
+        .iter()
+        .filter(|row| row.status.is_success() && row.chi2 / (row.dof as f64) < 1.15)
         .count();
     println!(
         "emulator: {evaluations:.2} linearisations a fit, {converged} of {SPECTRA} at the minimum"

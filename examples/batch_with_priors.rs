@@ -20,13 +20,10 @@ fn main() -> popfit::Result<()> {
     println!("id   status      velocity        teff   starts that agree   flags");
     let [velocity, teff] =
         ["velocity", "teff"].map(|name| table.floats(name).expect("a parameter of this model"));
-    for ((row, velocity), teff) in table.rows().zip(velocity).zip(teff) {
+    for ((row, velocity), teff) in table.to_rows().iter().zip(velocity).zip(teff) {
         println!(
             "{:<4} {:<8} {velocity:9.2} {teff:11.1} {:>12} of 8 {:>12}",
-            row.id(),
-            row.status_text(),
-            row.n_starts_agree(),
-            row.flags()
+            row.id, row.status_text, row.n_starts_agree, row.flags
         );
     }
     Ok(())

@@ -17,12 +17,9 @@ fn main() -> popfit::Result<()> {
     let row = table.row(0);
     println!(
         "{} after {} rounds, chi2 {:.1} for {} degrees of freedom",
-        row.status_text(),
-        row.rounds(),
-        row.chi2(),
-        row.dof()
+        row.status_text, row.rounds, row.chi2, row.dof
     );
-    for ((name, value), error) in table.names().iter().zip(row.parameters()).zip(row.errors()) {
+    for ((name, value), error) in table.names().iter().zip(&row.parameters).zip(&row.errors) {
         println!("{name:>8} {value:10.3} ± {error:.3}");
     }
     Ok(())

@@ -7,16 +7,15 @@ use std::time::Duration;
 use web_time::Instant;
 
 use crate::error::Result;
-use crate::setters::setters;
 use crate::threads;
 
 /// A function that receives the number of finished spectra or curves and their total. It is called from any thread, one
 /// call at a time. A slow function delays the fits. It must not call popfit, because the thread belongs to the run.
 pub type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
-/// Reports the progress of a run, and stops it. Clones control the same runs.
+/// Reports the progress of a run, and stops it. Clones control the same runs. Fields may be added: end a literal with
+/// `..Control::default()`.
 #[derive(Clone, Default)]
-#[non_exhaustive]
 pub struct Control {
     /// Receives the number of finished spectra or curves and their total, until the run is stopped.
     pub progress: Option<Progress>,
@@ -33,32 +32,14 @@ pub struct Control {
     pub threads: Option<usize>,
 }
 
-setters!(Control {
-    /// Replaces [`cancel`](#structfield.cancel).
-    cancel: Arc<AtomicBool>;
-    /// Replaces [`profile`](#structfield.profile).
-    profile: bool;
-    /// Replaces [`timeout`](#structfield.timeout).
-    timeout: Duration, Some;
-    /// Replaces [`threads`](#structfield.threads).
-    threads: usize, Some;
-});
-
 impl Control {
-    /// Sets the function that receives the number of finished spectra or curves and their total during a run.
-    #[must_use]
-    pub fn progress(mut self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Control {
-        self.progress = Some(Arc::new(progress));
-        self
-    }
-
     /// Runs `work` with the [`threads`](Control#structfield.threads) of this control, on which popfit computes the
     /// calls that `work` makes. Use it for calls that take no `Control` themselves.
     ///
     /// ```
     /// use popfit::{Control, Device};
     ///
-    /// let name = Control::default().threads(2).scope(|| Device::cpu().name())?;
+    /// let name = Control { threads: Some(2), ..Control::default() }.scope(|| Device::cpu().name())?;
     /// assert_eq!(name, "cpu (2 threads)");
     /// # Ok::<(), popfit::Error>(())
     /// ```

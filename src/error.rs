@@ -178,7 +178,7 @@ pub enum Error {
 }
 
 /// A setting that a fitter cannot work with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct InvalidSetting {
     /// Name of the setting, which is that of its setter.

@@ -1,14 +1,112 @@
 //! Flags of a fit, the bits of [`FitRow::flags`](crate::FitRow::flags).
 //!
-//! The list below is the only place in which flags are defined: the constants, [`Flags::DESCRIPTIONS`], the report, the
+//! The list below is the only place in which flags are defined: the constants, [`FLAG_DESCRIPTIONS`], the report, the
 //! tables' key `popfit.flags` and (by tests) `docs/src/results.md` and `flags.md` follow from it. A new flag needs a
 //! line here and a section in `flags.md`.
 
 use std::fmt;
+use std::ops::{BitAnd, BitOr, BitOrAssign};
+
+/// Flags of a fit: facts that its user should know, one bit each.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Flags(u32);
+
+impl Flags {
+    /// Returns no flags.
+    pub const fn empty() -> Flags {
+        Flags(0)
+    }
+
+    /// Returns the flags with these bits. Bits that no flag has stay.
+    pub const fn from_bits(bits: u32) -> Flags {
+        Flags(bits)
+    }
+
+    /// Returns the bits.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Returns whether no flag is set.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns whether all of `flags` are set.
+    pub const fn contains(self, flags: Flags) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// Returns whether any of `flags` is set.
+    pub const fn intersects(self, flags: Flags) -> bool {
+        self.0 & flags.0 != 0
+    }
+
+    /// Returns these flags and `flags`; `|` does the same where the result is no constant.
+    #[must_use]
+    pub const fn union(self, flags: Flags) -> Flags {
+        Flags(self.0 | flags.0)
+    }
+
+    /// Sets `flags`, or clears them.
+    pub fn set(&mut self, flags: Flags, is_set: bool) {
+        if is_set {
+            self.0 |= flags.0;
+        } else {
+            self.0 &= !flags.0;
+        }
+    }
+}
+
+impl BitAnd for Flags {
+    type Output = Flags;
+
+    fn bitand(self, flags: Flags) -> Flags {
+        Flags(self.0 & flags.0)
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Flags;
+
+    fn bitor(self, flags: Flags) -> Flags {
+        self.union(flags)
+    }
+}
+
+impl BitOrAssign for Flags {
+    fn bitor_assign(&mut self, flags: Flags) {
+        *self = self.union(flags);
+    }
+}
+
+impl fmt::Display for Flags {
+    /// Writes the names, joined by ` | `. Bits that no flag has are one hexadecimal number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut unnamed_bits = self.0;
+        let mut separator = "";
+        for flag in FLAG_DESCRIPTIONS {
+            if self.0 & flag.bit != 0 {
+                write!(f, "{separator}{}", flag.name)?;
+                unnamed_bits &= !flag.bit;
+                separator = " | ";
+            }
+        }
+        if unnamed_bits != 0 {
+            write!(f, "{separator}{unnamed_bits:#x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Flags({self})")
+    }
+}
 
 /// A flag: its bit, its names and its meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
 pub struct FlagDescription {
     /// The bit, a power of two.
     pub bit: u32,
@@ -25,36 +123,23 @@ pub struct FlagDescription {
 /// Defines a constant for each flag, and the descriptions, from one list.
 macro_rules! flags {
     ($($name:ident = $bit:literal, $label:literal, $meaning:literal, $advice:literal;)*) => {
-        bitflags::bitflags! {
-            /// Flags of a fit: facts that its user should know. [`DESCRIPTIONS`](Flags::DESCRIPTIONS) lists them.
-            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-            pub struct Flags: u32 {
-                $(
-                    #[doc = concat!("Flag ", $bit, ", ", $label, ": ", $meaning, ".")]
-                    const $name = $bit;
-                )*
-            }
-        }
-
         impl Flags {
-            /// All flags, from the lowest bit up, without a gap.
-            pub const DESCRIPTIONS: &[FlagDescription] =
-                &[$(FlagDescription {
-                    bit: $bit,
-                    name: stringify!($name),
-                    label: $label,
-                    meaning: $meaning,
-                    advice: $advice,
-                }),*];
+            $(
+                #[doc = concat!("Flag ", $bit, ", ", $label, ": ", $meaning, ".")]
+                pub const $name: Flags = Flags($bit);
+            )*
         }
-    };
-}
 
-impl fmt::Display for Flags {
-    /// Writes the names, joined by ` | `.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        bitflags::parser::to_writer(self, f)
-    }
+        /// Descriptions of all flags, from the lowest bit up, without a gap.
+        pub const FLAG_DESCRIPTIONS: &[FlagDescription] =
+            &[$(FlagDescription {
+                bit: $bit,
+                name: stringify!($name),
+                label: $label,
+                meaning: $meaning,
+                advice: $advice,
+            }),*];
+    };
 }
 
 flags! {
@@ -95,11 +180,19 @@ flags! {
 
 #[cfg(test)]
 mod tests {
-    use super::Flags;
+    use super::*;
+
+    #[test]
+    fn flags_are_written_by_their_names() {
+        assert_eq!(Flags::empty().to_string(), "");
+        let flags = Flags::from_bits(1 << 30) | Flags::LOW_SN | Flags::AT_BOUND;
+        assert_eq!(flags.to_string(), "AT_BOUND | LOW_SN | 0x40000000");
+        assert_eq!(format!("{:?}", Flags::LOW_SN), "Flags(LOW_SN)");
+    }
 
     #[test]
     fn bits_of_flags_are_powers_of_two_in_order() {
-        for (k, flag) in Flags::DESCRIPTIONS.iter().enumerate() {
+        for (k, flag) in FLAG_DESCRIPTIONS.iter().enumerate() {
             assert_eq!(flag.bit, 1 << k, "{}", flag.name);
             assert!(flag.meaning.is_ascii(), "FITS writes it: {}", flag.meaning);
         }
@@ -113,12 +206,11 @@ mod tests {
             .lines()
             .filter(|line| line.starts_with("## "))
             .collect();
-        let heading = |flag: &super::FlagDescription| {
-            format!("## {} `{}`: {}", flag.bit, flag.name, flag.label)
-        };
+        let heading =
+            |flag: &FlagDescription| format!("## {} `{}`: {}", flag.bit, flag.name, flag.label);
         assert_eq!(
             headings,
-            Flags::DESCRIPTIONS.iter().map(heading).collect::<Vec<_>>()
+            FLAG_DESCRIPTIONS.iter().map(heading).collect::<Vec<_>>()
         );
     }
 }

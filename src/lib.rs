@@ -48,6 +48,8 @@
 //! - `parquet`: result tables in Parquet; includes `files`.
 //!
 //! The command `popfit` is the crate `popfit-cli`. argmin's solvers run on popfit's devices through `popfit-argmin`.
+//! Items that these crates and the Python package share, and that may change in any release, are in [`low_level`], or
+//! hidden from the documentation.
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs, missing_debug_implementations)]
@@ -113,10 +115,10 @@ pub use curves::{
     ColumnsOnDevice, CurveColumns, CurveFit, CurveFitter, Curves, CurvesOnDevice, FitStatistics,
     Interval, Starts,
 };
-pub use device::{AvailableDevices, Device, DeviceDescription, DeviceKind};
+pub use device::Device;
 pub use emulator::Emulator;
 pub use error::{Error, InvalidSetting, Result};
-pub use flag::{FlagDescription, Flags};
+pub use flag::Flags;
 pub use formula::Formula;
 #[cfg(feature = "files")]
 #[doc(hidden)]
@@ -126,20 +128,18 @@ pub use io::output::{Metadata, WriteOptions};
 #[cfg(feature = "files")]
 pub use model::ModelFile;
 pub use model::{
-    Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, Jitter, LabelColumns,
-    LabelSettings, LineSpread, NonFinite, Pixels, SharedLabels, SpectraSettings, SpectralModel,
-    SpectralModelBuilder, VelocityScan,
+    Arm, Continuum, ExposureVelocity, Interpolation, Jitter, LabelSettings, LineSpread, NonFinite,
+    Pixels, SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
 };
 pub use recording::Precision;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::{Spectra, Widening};
 pub use spectral::{
-    ArmCoverage, ArmFit, ArmPrediction, ColumnView, DeviceRows, ExposureVelocities, FitColumn,
-    FitRow, FitTable, FitValues, Guess, GuessedStart, Id, Objectives, RowView, Schema, Sink,
-    SpectralFitter, Summary, VelocityPosterior,
+    ArmFit, ArmPrediction, ExposureVelocities, FitColumn, FitRow, FitTable, FitValues, Guess,
+    GuessedStart, Id, Objectives, Sink, SpectralFitter, Summary, VelocityPosterior,
 };
 #[cfg(feature = "files")]
-pub use table::{ModelWriter, RvTabWriter, TableReader, TableWriter};
+pub use table::RvTabWriter;
 pub use values::Values;
 
 /// Compiles the README's example.

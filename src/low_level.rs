@@ -37,8 +37,16 @@ pub mod report {
     };
 }
 
-pub use crate::device::NullDevice;
+/// Checks of a fitter against files of spectra before a run.
+pub mod checks {
+    pub use crate::spectral::{
+        ArmCoverage, check_spectra, list_notes, list_pixel_notes, measure_coverage,
+    };
+}
+
+pub use crate::device::{AvailableDevices, DeviceDescription, DeviceKind, NullDevice};
 pub use crate::emulator::grid::{GridSegment, TemplateGrid};
+pub use crate::flag::{FLAG_DESCRIPTIONS, FlagDescription};
 #[doc(hidden)]
 pub use crate::io::faults;
 #[cfg(feature = "files")]
@@ -49,12 +57,15 @@ pub use crate::io::memory::read_memory_peak;
 pub use crate::io::npz;
 #[cfg(feature = "files")]
 pub use crate::model::ArmFiles;
+pub use crate::model::SharedLabels;
 pub use crate::names::printable;
 pub use crate::spectra::arrays::{ArrayValues, NamedArray};
 #[cfg(feature = "files")]
 pub use crate::spectra::input_files::InputFiles;
 pub use crate::spectra::joined::JoinedReader;
 pub use crate::spectral::{
-    DeviceProfile, DeviceStage, FlagCounts, HostStage, Journal, Profile, Rounds,
+    DeviceProfile, DeviceRows, DeviceStage, FlagCounts, HostStage, Journal, Profile, Rounds, Schema,
 };
+#[cfg(feature = "files")]
+pub use crate::table::{ModelWriter, TableReader, TableWriter, models_path};
 pub use crate::task::{Job, Task};

@@ -311,45 +311,56 @@ fn divide_where<T: std::ops::DivAssign + Copy>(
         .for_each(|(_, value)| *value /= divisor);
 }
 
-macro_rules! from {
-    ($number:ty, $kind:ident) => {
-        impl From<Vec<$number>> for Values<'_> {
-            fn from(values: Vec<$number>) -> Self {
-                Values(StoredValues::$kind(Cow::Owned(values)))
-            }
-        }
-
-        impl<'a> From<Cow<'a, [$number]>> for Values<'a> {
-            fn from(values: Cow<'a, [$number]>) -> Self {
-                Values(StoredValues::$kind(values))
-            }
-        }
-
-        impl<const N: usize> From<[$number; N]> for Values<'_> {
-            fn from(values: [$number; N]) -> Self {
-                Values(StoredValues::$kind(Cow::Owned(values.to_vec())))
-            }
-        }
-
-        impl<'a> From<&'a [$number]> for Values<'a> {
-            fn from(values: &'a [$number]) -> Self {
-                Values(StoredValues::$kind(Cow::Borrowed(values)))
-            }
-        }
-
-        impl<'a> From<&'a Vec<$number>> for Values<'a> {
-            fn from(values: &'a Vec<$number>) -> Self {
-                Values(StoredValues::$kind(Cow::Borrowed(values)))
-            }
-        }
-
-        impl<'a, const N: usize> From<&'a [$number; N]> for Values<'a> {
-            fn from(values: &'a [$number; N]) -> Self {
-                Values(StoredValues::$kind(Cow::Borrowed(values)))
-            }
-        }
-    };
+/// A number that [`Values`] store: `f64` or `f32`.
+pub trait Number: Copy + 'static {
+    /// Stores numbers as they are.
+    fn store(numbers: Cow<'_, [Self]>) -> Values<'_>;
 }
 
-from!(f64, Double);
-from!(f32, Single);
+impl Number for f64 {
+    fn store(numbers: Cow<'_, [f64]>) -> Values<'_> {
+        Values(StoredValues::Double(numbers))
+    }
+}
+
+impl Number for f32 {
+    fn store(numbers: Cow<'_, [f32]>) -> Values<'_> {
+        Values(StoredValues::Single(numbers))
+    }
+}
+
+impl<T: Number> From<Vec<T>> for Values<'_> {
+    fn from(values: Vec<T>) -> Self {
+        T::store(Cow::Owned(values))
+    }
+}
+
+impl<'a, T: Number> From<Cow<'a, [T]>> for Values<'a> {
+    fn from(values: Cow<'a, [T]>) -> Self {
+        T::store(values)
+    }
+}
+
+impl<T: Number, const N: usize> From<[T; N]> for Values<'_> {
+    fn from(values: [T; N]) -> Self {
+        T::store(Cow::Owned(values.to_vec()))
+    }
+}
+
+impl<'a, T: Number> From<&'a [T]> for Values<'a> {
+    fn from(values: &'a [T]) -> Self {
+        T::store(Cow::Borrowed(values))
+    }
+}
+
+impl<'a, T: Number> From<&'a Vec<T>> for Values<'a> {
+    fn from(values: &'a Vec<T>) -> Self {
+        T::store(Cow::Borrowed(values))
+    }
+}
+
+impl<'a, T: Number, const N: usize> From<&'a [T; N]> for Values<'a> {
+    fn from(values: &'a [T; N]) -> Self {
+        T::store(Cow::Borrowed(values))
+    }
+}

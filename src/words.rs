@@ -1,6 +1,6 @@
 //! Enums whose values have names in model files, emulator files and on the command line.
 
-/// Gives an enum its names: a table of them, `name`, `Display`, `FromStr`, and serde's traits.
+/// Gives an enum its names: a table of them, `name`, `Display` and `FromStr`.
 ///
 /// `$kind` describes the values in the error for an unknown word.
 macro_rules! named {
@@ -35,19 +35,6 @@ macro_rules! named {
                 })
             }
         }
-
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.name())
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $type {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
-                let name = <String as serde::Deserialize>::deserialize(deserializer)?;
-                name.parse().map_err(serde::de::Error::custom)
-            }
-        }
     };
 }
 
@@ -56,7 +43,8 @@ pub(crate) use named;
 #[cfg(test)]
 mod tests {
     use crate::emulator::Transform;
-    use crate::{Continuum, ContinuumKind, Interpolation, LineSpread, NonFinite, VelocityScan};
+    use crate::model::ContinuumKind;
+    use crate::{Interpolation, NonFinite, VelocityScan};
 
     /// Checks that each name is read as the value that is written by it, in text and in JSON.
     #[track_caller]
@@ -67,21 +55,16 @@ mod tests {
             + std::fmt::Debug
             + std::fmt::Display
             + std::str::FromStr<Err = crate::Error>,
-        T: serde::Serialize + serde::de::DeserializeOwned,
     {
         for (name, value) in values {
             assert_eq!(value.to_string(), *name);
             assert_eq!(name.parse::<T>().unwrap(), *value);
-            let json = serde_json::to_string(value).unwrap();
-            assert_eq!(json, format!("\"{name}\""));
-            assert_eq!(serde_json::from_str::<T>(&json).unwrap(), *value);
         }
         let unknown = values[0].0[1..].parse::<T>().unwrap_err().to_string();
         assert!(
             unknown.contains("` is no ") && unknown.contains(values[0].0),
             "{unknown}"
         );
-        assert!(serde_json::from_str::<T>("\"qqqqqqqq\"").is_err());
     }
 
     #[test]
@@ -91,25 +74,5 @@ mod tests {
         check_round_trip(NonFinite::NAMES);
         check_round_trip(Transform::NAMES);
         check_round_trip(VelocityScan::NAMES);
-    }
-
-    /// The words and keys of JSON are those of the model file.
-    #[test]
-    fn settings_in_json_have_the_words_of_the_model_file() {
-        let json = |value: &dyn Fn() -> serde_json::Result<String>| value().unwrap();
-        assert_eq!(
-            json(&|| serde_json::to_string(&LineSpread::File)),
-            r#""file""#
-        );
-        assert_eq!(
-            json(&|| serde_json::to_string(&LineSpread::Fwhm(1.5))),
-            r#"{"fwhm":1.5}"#
-        );
-        assert_eq!(
-            json(&|| serde_json::to_string(&Continuum::rbf(10))),
-            r#"{"kind":"rbf","terms":10}"#
-        );
-        let power = serde_json::from_str::<LineSpread>(r#"{"resolving_power": 4000}"#).unwrap();
-        assert_eq!(power, LineSpread::ResolvingPower(4000.0));
     }
 }

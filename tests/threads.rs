@@ -114,7 +114,10 @@ fn a_run_computes_on_the_threads_that_were_asked_for() {
     let (many, hundred) = (curves(3000), curves(100));
     let starts = of_table_parameters(
         &lm.clone()
-            .control(Control::default().threads(2))
+            .control(Control {
+                threads: Some(2),
+                ..Control::default()
+            })
             .fit(&few)
             .unwrap(),
     );
@@ -201,8 +204,14 @@ fn a_run_computes_on_the_threads_that_were_asked_for() {
     ];
     for (name, route) in routes {
         let (one, two) = (
-            route(&Control::default().threads(1)),
-            route(&Control::default().threads(2)),
+            route(&Control {
+                threads: Some(1),
+                ..Control::default()
+            }),
+            route(&Control {
+                threads: Some(2),
+                ..Control::default()
+            }),
         );
         assert!(!one.is_empty() && one.len() == two.len(), "{name}");
         assert!(
@@ -239,7 +248,10 @@ fn a_run_computes_on_the_threads_that_were_asked_for() {
     let nested = Closure::new(&["x"], &["a"], move |_, p, y| {
         let table = inner
             .clone()
-            .control(Control::default().threads(1))
+            .control(Control {
+                threads: Some(1),
+                ..Control::default()
+            })
             .fit(&spectrum)
             .unwrap();
         y.fill(p[0] + f64::from(u8::from(table.len() == 2)));
@@ -249,7 +261,10 @@ fn a_run_computes_on_the_threads_that_were_asked_for() {
     assert!(
         nested
             .clone()
-            .control(Control::default().threads(1))
+            .control(Control {
+                threads: Some(1),
+                ..Control::default()
+            })
             .fit(&one)
             .unwrap()[0]
             .status
@@ -270,7 +285,12 @@ fn of_table_parameters(table: &FitTable) -> Vec<f64> {
 
 /// 0 threads are refused.
 fn refuse_no_threads() {
-    let error = Control::default().threads(0).scope(|| ()).unwrap_err();
+    let error = Control {
+        threads: Some(0),
+        ..Control::default()
+    }
+    .scope(|| ())
+    .unwrap_err();
     assert!(
         matches!(&error, popfit::Error::InvalidSettings { faults } if faults[0].name == "threads"),
         "{error}"
@@ -284,7 +304,11 @@ fn stop_early() {
         .unwrap()
         .slice(0..2);
     let starts = vec![0.0; few.len() * lm.parameters().len()];
-    let control = Control::default().threads(1).timeout(Duration::ZERO);
+    let control = Control {
+        threads: Some(1),
+        timeout: Some(Duration::ZERO),
+        ..Control::default()
+    };
     let table = lm
         .clone()
         .control(control.clone())
@@ -299,7 +323,10 @@ fn stop_early() {
     let curves = curves(3);
     let fits = fitter
         .clone()
-        .control(Control::default().threads(1))
+        .control(Control {
+            threads: Some(1),
+            ..Control::default()
+        })
         .fit(&curves)
         .unwrap();
     let intervals = |control: &Control| {
@@ -317,9 +344,13 @@ fn stop_early() {
     );
     let ends = Arc::new(Mutex::new(Vec::new()));
     let counts = ends.clone();
-    let control = Control::default()
-        .threads(1)
-        .progress(move |done, total| counts.lock().unwrap().push([done, total]));
+    let control = Control {
+        threads: Some(1),
+        progress: Some(Arc::new(move |done, total| {
+            counts.lock().unwrap().push([done, total])
+        })),
+        ..Control::default()
+    };
     let found = intervals(&control).unwrap();
     assert!(
         found

@@ -53,7 +53,11 @@ fn main() -> Result<()> {
     }
     let rate = (rounds * count) as f64 / begin.elapsed().as_secs_f64();
 
-    let answers: Vec<f64> = table.rows().flat_map(|row| row.parameters()).collect();
+    let answers: Vec<f64> = table
+        .to_rows()
+        .into_iter()
+        .flat_map(|row| row.parameters)
+        .collect();
     let arm = &spectra.arms[0];
     let (flux, ivar) = (arm.flux.to_double(), arm.ivar.to_double());
     arrays::write(

@@ -1,7 +1,7 @@
 //! Comparison of a model's own derivatives with differences of its values, for curves and for spectra.
 
 /// Largest deviation of the derivatives by one parameter from central differences.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct DerivativeCheck {
     /// Name of the parameter.

@@ -8,7 +8,7 @@ use crate::formula::Formula;
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// Circumstances in which a model is evaluated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Context {
     /// Index of the curve among those that are fitted, from 0. It is 0 if a model is evaluated outside a fit.

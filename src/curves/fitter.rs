@@ -260,7 +260,7 @@ impl CurveFitter {
     ///
     /// let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu());
     /// let curves = Curves::on_common_grid(vec![0.0, 1.0, 2.0], vec![3.0, 1.5, 0.7], vec![1.0, 1.0]);
-    /// let fit = &fitter.control(Control::default().timeout(Duration::ZERO)).fit(&curves)?[0];
+    /// let fit = &fitter.control(Control { timeout: Some(Duration::ZERO), ..Control::default() }).fit(&curves)?[0];
     /// assert_eq!((fit.status, &fit.parameters[..]), (Status::Interrupted, &[1.0, 1.0][..]));
     /// # Ok::<(), popfit::Error>(())
     /// ```

@@ -6,8 +6,7 @@ use super::{Choice, Device};
 use crate::error::{Error, Result};
 
 /// Kind of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DeviceKind {
     /// The processor, through popfit's own code.
     Cpu,
@@ -38,7 +37,6 @@ impl fmt::Display for DeviceKind {
 
 /// A device of this machine.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct DeviceDescription {
     /// Text that selects it where a [`Device`] is parsed, such as `gpu:0`.
     pub selector: String,
@@ -64,7 +62,6 @@ pub struct DeviceDescription {
 
 /// The devices of this machine.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct AvailableDevices {
     /// The CPU, then the adapters of GPUs.
     pub devices: Vec<DeviceDescription>,
@@ -76,13 +73,18 @@ pub struct AvailableDevices {
     pub notes: Vec<String>,
 }
 
+/// Returns a description of the CPU and of every GPU adapter.
+pub(super) fn describe_devices() -> Vec<DeviceDescription> {
+    let mut devices = vec![DeviceDescription::describe_cpu()];
+    devices.extend(describe_adapters());
+    devices
+}
+
 impl AvailableDevices {
     /// Looks at all devices, and opens the GPU that `auto` takes.
-    pub(super) fn find_all() -> AvailableDevices {
+    pub fn find_all() -> AvailableDevices {
         // 1. Describe all devices, and open the one that `auto` takes.
-        let devices: Vec<DeviceDescription> = std::iter::once(DeviceDescription::describe_cpu())
-            .chain(describe_adapters())
-            .collect();
+        let devices = describe_devices();
         let AutoDevice {
             device,
             selector,

@@ -134,6 +134,7 @@ impl Device {
 
     /// Returns the name that the result table gives to the maker of its rows: as [`name`](Device::name), but the CPU
     /// has its instruction set instead of its threads. Rows of two makers may differ in their last bits.
+    #[doc(hidden)]
     pub fn maker(&self) -> String {
         self.join_names(|device| device.maker())
     }
@@ -147,19 +148,22 @@ impl Device {
 
     /// Returns what the process has asked of the device since it was opened, with all its clones; of several devices,
     /// of the first. The CPU does not count.
+    #[doc(hidden)]
     pub fn calls(&self) -> DeviceCalls {
         self.inner.calls()
     }
 
-    /// Returns a description of the CPU and of every GPU adapter, which one `auto` takes and why, and reasons why a GPU
-    /// is missing. The GPU that `auto` takes is opened.
-    pub fn available() -> AvailableDevices {
-        AvailableDevices::find_all()
+    /// Returns the texts that select the devices of this machine where a [`Device`] is parsed: `cpu`, then `gpu:0` and so
+    /// on, software adapters included.
+    pub fn available() -> Vec<String> {
+        let devices = available::describe_devices();
+        devices.into_iter().map(|device| device.selector).collect()
     }
 
     /// Forgets the GPUs that this process has opened. As long as they are known, the same selector gives the same
     /// device at once; forgotten ones close when the last [`Device`] of them is dropped. A program calls it before it
     /// ends if its GPU driver wants to be closed by the main thread.
+    #[doc(hidden)]
     pub fn forget_open() {
         #[cfg(feature = "gpu")]
         crate::gpu::close();

@@ -22,6 +22,7 @@ impl Label {
 impl Emulator {
     /// Returns z = (transform(x) − mean) / std for rows of `labels`, (n, labels) in physical units; the same shape
     /// comes out.
+    #[doc(hidden)]
     pub fn scaled(&self, labels: &[f64]) -> Vec<f64> {
         labels
             .iter()
@@ -32,6 +33,7 @@ impl Emulator {
 
     /// Returns the largest facet distance of one scaled label vector over all hulls: positive outside, −∞ without
     /// hulls.
+    #[doc(hidden)]
     pub fn outside(&self, z: &[f64]) -> f64 {
         let mut largest_distance = f64::NEG_INFINITY;
         for hull in &self.hulls {
@@ -56,7 +58,7 @@ impl Emulator {
 
     /// Returns whether a label vector, in physical units, lies outside the training set: outside a hull, or, by a label
     /// that no hull covers, outside that label's training range. A NaN label is outside.
-    pub fn extrapolates(&self, labels: &[f64]) -> bool {
+    pub(crate) fn extrapolates(&self, labels: &[f64]) -> bool {
         let leaves_range = self.uncovered_labels().any(|k| {
             let label = &self.labels[k];
             let rounding = RANGE_ROUNDING * (label.max - label.min);
@@ -66,6 +68,7 @@ impl Emulator {
     }
 
     /// Returns the indices of the labels that are no axis of a hull, so that only their training ranges bound them.
+    #[doc(hidden)]
     pub fn uncovered_labels(&self) -> impl Iterator<Item = usize> {
         let is_covered = |k: &usize| self.hulls.iter().any(|hull| hull.axes.contains(k));
         (0..self.labels.len()).filter(move |k| !is_covered(k))

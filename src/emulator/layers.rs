@@ -6,9 +6,9 @@ use super::{Activation, Emulator, Hull, Label, Layer, Network, Transform};
 
 /// The parts of a dense network, for [`Emulator::from_layers`].
 ///
-/// [`new`](EmulatorLayers::new) takes the parts that every network has; the setters add the others.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
+/// [`new`](EmulatorLayers::new) takes the parts that every network has. A literal that ends with
+/// `..EmulatorLayers::new(labels, activation, layers)` adds others.
+#[derive(Clone, Debug)]
 pub struct EmulatorLayers {
     /// Name of the network in messages and tables, `"network in memory"` by default.
     pub name: String,
@@ -40,34 +40,6 @@ impl EmulatorLayers {
             wavelength: Vec::new(),
             hulls: Vec::new(),
         }
-    }
-
-    /// Sets the name that messages and tables give the network.
-    #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> EmulatorLayers {
-        self.name = name.into();
-        self
-    }
-
-    /// Sets the activation of the last layer: the identity, or an exponential.
-    #[must_use]
-    pub fn output(mut self, output: Activation) -> EmulatorLayers {
-        self.output = output;
-        self
-    }
-
-    /// Sets the wavelengths of the output pixels, Å in vacuum. They must be uniform in ln λ, in one or several pieces.
-    #[must_use]
-    pub fn wavelength(mut self, wavelength: Vec<f64>) -> EmulatorLayers {
-        self.wavelength = wavelength;
-        self
-    }
-
-    /// Sets the convex hulls of the training labels, outside of which fits are penalised.
-    #[must_use]
-    pub fn hulls(mut self, hulls: Vec<Hull>) -> EmulatorLayers {
-        self.hulls = hulls;
-        self
     }
 
     /// Returns the emulator of these parts, without checking them and with an empty hash.

@@ -143,7 +143,10 @@ impl Emulator {
     /// let wavelength: Vec<f64> = (0..100).map(|i| 5000.0 * (1e-4 * f64::from(i)).exp()).collect();
     /// let hidden = Layer::new([0.3, -0.1, 0.2, 0.5, -0.4, 0.1], [0.0, 0.1, -0.1]); // 2 labels, 3 units
     /// let pixels = Layer::new(vec![0.02; 300], vec![1.0; 100]); // 3 units, 100 pixels
-    /// let layers = EmulatorLayers::new(labels, Activation::Silu, vec![hidden, pixels]).wavelength(wavelength);
+    /// let layers = EmulatorLayers {
+    ///     wavelength,
+    ///     ..EmulatorLayers::new(labels, Activation::Silu, vec![hidden, pixels])
+    /// };
     /// let emulator = Emulator::from_layers(layers)?;
     ///
     /// # let folder = tempfile::tempdir().unwrap();
@@ -276,6 +279,7 @@ impl Emulator {
 
     /// Returns whether the hidden activation is an assumption, because the file does not name it and it was not
     /// [set](Emulator::with_activation).
+    #[doc(hidden)]
     pub fn assumes_activation(&self) -> bool {
         self.activation_is_assumed
     }
@@ -305,6 +309,7 @@ impl Emulator {
 
     /// Returns the SHA-256 of the network's file, hexadecimal; of one in memory, that of the file that would be
     /// written. It survives [`to_bytes`](Emulator::to_bytes).
+    #[doc(hidden)]
     pub fn hash(&self) -> &str {
         &self.hash
     }

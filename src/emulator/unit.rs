@@ -109,8 +109,11 @@ mod tests {
         }
         let labels = vec![Label::new("teff", "K", 4000.0..=6000.0)];
         let layers = vec![Layer::new([1.0], [0.1]), last];
-        Emulator::from_layers(EmulatorLayers::new(labels, Activation::Silu, layers).output(output))
-            .unwrap()
+        Emulator::from_layers(EmulatorLayers {
+            output,
+            ..EmulatorLayers::new(labels, Activation::Silu, layers)
+        })
+        .unwrap()
     }
 
     /// Fails unless the templates of the rescaled network, times its unit, are the templates of the network.

@@ -323,6 +323,7 @@ impl Formula {
 
     /// Returns the WGSL function `fill` for a [`Custom`](crate::recording::Custom) stage: the value, and with
     /// `derivatives` also the derivatives by all parameters.
+    #[doc(hidden)]
     pub fn wgsl(&self, derivatives: bool) -> &str {
         if derivatives {
             &self.linearisation_wgsl

@@ -97,7 +97,7 @@ impl ColumnValues {
     }
 
     /// Returns a column of the same type without values.
-    pub fn empty(&self) -> ColumnValues {
+    pub(crate) fn empty(&self) -> ColumnValues {
         self.slice(0..0)
     }
 
@@ -118,16 +118,27 @@ impl ColumnValues {
     }
 }
 
-/// Converts a vector of each type to its variant.
-macro_rules! from_values {
+/// A type of the values of a column.
+pub trait ColumnType: Sized {
+    /// Makes a column of these values.
+    fn into_column(values: Vec<Self>) -> ColumnValues;
+}
+
+macro_rules! column_types {
     ($($variant:ident: $type:ty),*) => {
-        $(impl From<Vec<$type>> for ColumnValues {
-            fn from(values: Vec<$type>) -> ColumnValues {
+        $(impl ColumnType for $type {
+            fn into_column(values: Vec<$type>) -> ColumnValues {
                 ColumnValues::$variant(values)
             }
         })*
     };
 }
 
-from_values!(Bool: bool, U8: u8, I16: i16, U16: u16, I32: i32, U32: u32, I64: i64, U64: u64);
-from_values!(F32: f32, F64: f64, Text: String);
+column_types!(Bool: bool, U8: u8, I16: i16, U16: u16, I32: i32, U32: u32, I64: i64, U64: u64);
+column_types!(F32: f32, F64: f64, Text: String);
+
+impl<T: ColumnType> From<Vec<T>> for ColumnValues {
+    fn from(values: Vec<T>) -> ColumnValues {
+        T::into_column(values)
+    }
+}

@@ -89,7 +89,7 @@ pub fn tangents(inputs: &[LabelInput]) -> Vec<usize> {
 }
 
 /// Function of a label before its scaling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Transform {
     Identity,

@@ -11,7 +11,7 @@ pub struct Segment {
 }
 
 /// Interpolation between the pixels of a template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Interpolation {
     #[default]

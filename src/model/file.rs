@@ -25,7 +25,7 @@ use crate::suggest::hint;
 const MAX_BYTES: u64 = 1 << 24;
 
 /// A parsed model file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ModelFile {
     /// Path from which it was read.
     pub path: PathBuf,
@@ -67,6 +67,7 @@ pub struct ArmFiles<'a> {
 
 impl ModelFile {
     /// JSON Schema of the model file, for editors.
+    #[doc(hidden)]
     pub const SCHEMA: &str = include_str!("../../docs/src/model.schema.json");
 
     /// Reads and checks a model file; opens no other file.
@@ -84,6 +85,7 @@ impl ModelFile {
     ///
     /// # Errors
     /// Returns [`Error::Model`] or [`Error::BadBounds`] with the line and the key of a mistake.
+    #[doc(hidden)]
     pub fn from_text(path: impl AsRef<Path>, text: impl Into<String>) -> Result<ModelFile> {
         ModelFile::parse(path.as_ref(), text.into())
     }
@@ -186,6 +188,7 @@ impl ModelFile {
     ///
     /// # Errors
     /// Returns [`Error::Model`] for an arm that the file does not have.
+    #[doc(hidden)]
     pub fn keep_arms(&mut self, names: &[String]) -> Result<()> {
         let arm_names: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
         if let Some(name) = names
@@ -204,6 +207,7 @@ impl ModelFile {
 
     /// Fits all exposures of an object together, or each spectrum by itself, whatever the file says. Exposures that are
     /// joined have one velocity unless the file gives each its own.
+    #[doc(hidden)]
     pub fn join_exposures(&mut self, join: bool) {
         let velocity = self.exposures.unwrap_or(ExposureVelocity::Shared);
         self.exposures = join.then_some(velocity);
@@ -359,6 +363,7 @@ impl ModelFile {
     }
 
     /// Returns the paths of the files that the model is made from: the model file, emulators and wavelength files.
+    #[doc(hidden)]
     pub fn inputs(&self) -> Vec<PathBuf> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let mut paths = vec![self.path.clone()];

@@ -256,6 +256,7 @@ impl SpectralModel {
     }
 
     /// Returns the name, the emulator's source (path or given name) and its SHA-256 of each arm.
+    #[doc(hidden)]
     pub fn emulators(&self) -> Vec<(String, String, String)> {
         self.arms
             .iter()

@@ -3,8 +3,6 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::buffers::Estimator;
 use crate::emulator::Emulator;
 pub use crate::recording::Interpolation;
@@ -13,12 +11,12 @@ use crate::spectra::Widening;
 use crate::words::named;
 
 /// A smooth multiplicative function, linear in its coefficients, which are solved for without iterations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Continuum {
     /// Kind of its basis.
-    pub kind: ContinuumKind,
+    pub(crate) kind: ContinuumKind,
     /// Number of coefficients.
-    pub terms: usize,
+    pub(crate) terms: usize,
 }
 
 /// Basis of a continuum.
@@ -75,8 +73,7 @@ impl Continuum {
 }
 
 /// Line spread function of the spectrograph, in addition to that of the emulator's templates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum LineSpread {
     /// No additional broadening.
@@ -92,7 +89,7 @@ pub enum LineSpread {
 }
 
 /// Meaning of a spectrum's pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Pixels {
     /// The value at the pixel's wavelength.
@@ -164,8 +161,8 @@ impl Arm {
         self
     }
 
-    /// Sets what a pixel shows of the template; `Pixels::Sample` unless set, with a
-    /// [note](crate::SpectralFitter::pixel_notes) where pixels are wide.
+    /// Sets what a pixel shows of the template; `Pixels::Sample` unless set. `popfit check` warns where pixels are
+    /// wide.
     #[must_use]
     pub fn pixels(mut self, pixels: Pixels) -> Arm {
         self.pixels = Some(pixels);
@@ -192,8 +189,6 @@ setters!(LabelSettings {
     fixed: f64, Some;
     /// Sets a linear combination of other labels, such as `0.4 - 0.1*feh`. It excludes all other settings.
     tied: impl Into<String>, into;
-    /// Sets the columns in which each spectrum gives its own values.
-    columns: LabelColumns;
 });
 
 impl LabelSettings {
@@ -210,34 +205,55 @@ impl LabelSettings {
         self.prior = Some((mean, sigma));
         self
     }
+
+    /// Sets the column of the spectra's own table with the value at which the fit of each spectrum begins.
+    #[must_use]
+    pub fn start_column(mut self, column: impl Into<String>) -> LabelSettings {
+        self.columns.start = Some(column.into());
+        self
+    }
+
+    /// Sets the column of the lower bound. Bounds from columns are clipped to those of the model.
+    #[must_use]
+    pub fn lower_column(mut self, column: impl Into<String>) -> LabelSettings {
+        self.columns.lower = Some(column.into());
+        self
+    }
+
+    /// Sets the column of the upper bound, clipped likewise.
+    #[must_use]
+    pub fn upper_column(mut self, column: impl Into<String>) -> LabelSettings {
+        self.columns.upper = Some(column.into());
+        self
+    }
+
+    /// Sets the column of the prior's mean.
+    #[must_use]
+    pub fn mean_column(mut self, column: impl Into<String>) -> LabelSettings {
+        self.columns.mean = Some(column.into());
+        self
+    }
+
+    /// Sets the column of the prior's standard deviation.
+    #[must_use]
+    pub fn sigma_column(mut self, column: impl Into<String>) -> LabelSettings {
+        self.columns.sigma = Some(column.into());
+        self
+    }
 }
 
 /// Columns of the spectra's own table with values per spectrum, which replace the numbers of the model.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
 pub struct LabelColumns {
-    pub(crate) start: Option<String>,
-    pub(crate) lower: Option<String>,
-    pub(crate) upper: Option<String>,
-    pub(crate) mean: Option<String>,
-    pub(crate) sigma: Option<String>,
+    pub start: Option<String>,
+    pub lower: Option<String>,
+    pub upper: Option<String>,
+    pub mean: Option<String>,
+    pub sigma: Option<String>,
 }
 
-setters!(LabelColumns {
-    /// Sets the column of the value at which the fit begins.
-    start: impl Into<String>, into;
-    /// Sets the column of the lower bound. Bounds from columns are clipped to those of the model.
-    lower: impl Into<String>, into;
-    /// Sets the column of the upper bound, clipped likewise.
-    upper: impl Into<String>, into;
-    /// Sets the column of the prior's mean.
-    mean: impl Into<String>, into;
-    /// Sets the column of the prior's standard deviation.
-    sigma: impl Into<String>, into;
-});
-
 /// Treatment of pixels whose ivar is not finite, or whose flux is not finite although ivar > 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum NonFinite {
     /// The spectrum gets status −1.
@@ -250,7 +266,7 @@ pub enum NonFinite {
 named!(NonFinite, "treatment of pixels that are not finite", ["error" => Error, "mask" => Mask]);
 
 /// Treatment of the spectra when they are read: masks, widened errors and floors.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SpectraSettings {
     pub(crate) mask: Vec<(f64, f64)>,
@@ -317,7 +333,7 @@ impl From<f64> for Jitter {
 }
 
 /// Treatment of the other parameters while the velocity is scanned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum VelocityScan {
     /// There is no scan.
@@ -333,7 +349,7 @@ named!(VelocityScan, "scan of the velocity", ["off" => Off, "fixed" => Fixed, "r
 
 /// Velocity of an object that was exposed several times. All exposures have the same labels and vsini, and each has a
 /// continuum and a resolution of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ExposureVelocity {
     /// All exposures have one velocity.
@@ -345,7 +361,7 @@ pub enum ExposureVelocity {
 named!(ExposureVelocity, "velocity of exposures", ["shared" => Shared, "each" => Each]);
 
 /// Labels that the spectra of a cluster share: those with the same value in a column.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SharedLabels {
     /// Name of the column of texts or whole numbers. A spectrum whose value is an empty text, a negative number or NaN

@@ -60,6 +60,7 @@ impl SharedLabels {
 
 impl SpectralModel {
     /// Returns the labels that the spectra of a cluster share; `None` if each spectrum is fitted by itself.
+    #[doc(hidden)]
     pub fn shared(&self) -> Option<&SharedLabels> {
         self.shared.as_ref()
     }

@@ -27,6 +27,7 @@ fn describe_assumed_activation(arm: &ModelArm) -> String {
 
 impl SpectralModel {
     /// Returns a sentence for each arm whose emulator's activation is assumed because its file does not say it.
+    #[doc(hidden)]
     pub fn assumptions(&self) -> Vec<String> {
         self.arms
             .iter()
@@ -36,6 +37,7 @@ impl SpectralModel {
     }
 
     /// Returns a sentence for each assumed activation and for each label that may leave its emulator's training range.
+    #[doc(hidden)]
     pub fn warnings(&self) -> Vec<String> {
         let range_warnings = self
             .arm_labels()
@@ -48,6 +50,7 @@ impl SpectralModel {
 
     /// Returns the names of free labels that change no template at sampled points, so that no spectrum can determine
     /// them. Their errors are infinite.
+    #[doc(hidden)]
     pub fn idle_labels(&self) -> Vec<String> {
         let mut names = Vec::new();
         for (index, parameter) in self.parameters.iter().enumerate() {

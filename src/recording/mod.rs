@@ -12,7 +12,7 @@ pub use crate::kernels::*;
 pub use shared_data::SharedData;
 
 /// The scalar of rows on the CPU device: f32 for networks, f64 for formulas. The GPU computes in f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Precision {
     #[default]

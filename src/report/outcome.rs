@@ -8,7 +8,7 @@ use super::number::{escape_html, format_count, format_number, format_percent};
 use super::words::{
     describe_status, html_with_subscript, parameter_symbol, status_class, status_meaning,
 };
-use crate::flag::Flags;
+use crate::flag::FLAG_DESCRIPTIONS;
 use crate::math;
 
 /// Maximum number of statuses that the page shows. A table that popfit wrote has fewer.
@@ -112,7 +112,7 @@ pub fn draw_statuses(collector: &Collector) -> String {
 pub fn draw_flags(collector: &Collector) -> String {
     // 1. A bar for each flag that any row has.
     let mut html = String::new();
-    for (flag, n) in Flags::DESCRIPTIONS.iter().zip(collector.flags.by_flag()) {
+    for (flag, n) in FLAG_DESCRIPTIONS.iter().zip(collector.flags.by_flag()) {
         if *n > 0 {
             html += &draw_bar(
                 "fair",

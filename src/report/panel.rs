@@ -9,7 +9,7 @@ use super::number::{escape_html, format_count, format_number, format_with_error,
 use super::words::{
     describe_status, html_with_subscript, parameter_symbol, status_class, status_meaning,
 };
-use crate::flag::Flags;
+use crate::flag::FLAG_DESCRIPTIONS;
 use crate::spectral::quantity::unit;
 use crate::spectral::{ArmFit, FitRow};
 
@@ -66,7 +66,7 @@ fn draw_header(row: &FitRow, parameters: &[String], about: &About) -> String {
         escape_html(&describe_status(code, &row.status_text))
     );
     // 2. The flags.
-    for (k, flag) in Flags::DESCRIPTIONS.iter().enumerate() {
+    for (k, flag) in FLAG_DESCRIPTIONS.iter().enumerate() {
         if row.flags.bits() & flag.bit != 0 {
             let label = escape_html(flag.label);
             let meaning = escape_html(flag.meaning);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::best::TopEntries;
 use super::collect::{Collector, reduced_chi_square};
-use crate::flag::Flags;
+use crate::flag::FLAG_DESCRIPTIONS;
 use crate::spectra::Spectra;
 use crate::spectral::FitRow;
 
@@ -39,7 +39,7 @@ pub struct Picks {
     worst: TopEntries<FitRow>,
     failed: BTreeMap<String, (u64, FitRow)>,
     sample: TopEntries<FitRow>,
-    /// One list per flag, in the order of [`Flags::DESCRIPTIONS`].
+    /// One list per flag, in the order of [`FLAG_DESCRIPTIONS`].
     flagged: Vec<TopEntries<FitRow>>,
     /// Spectra of picked rows, each alone, by the row's place in the input.
     spectra: BTreeMap<u64, Spectra<'static>>,
@@ -55,7 +55,7 @@ impl Picks {
             worst: TopEntries::new(WORST_ROWS),
             failed: BTreeMap::new(),
             sample: TopEntries::new(SAMPLE_ROWS),
-            flagged: Flags::DESCRIPTIONS
+            flagged: FLAG_DESCRIPTIONS
                 .iter()
                 .map(|_| TopEntries::new(CANDIDATES_PER_FLAG))
                 .collect(),
@@ -100,7 +100,7 @@ impl Picks {
         }
         // an example with few other flags is better
         let example_key = scramble(input_index) - f64::from(row.flags.bits().count_ones());
-        for (flag, candidates) in Flags::DESCRIPTIONS.iter().zip(&mut self.flagged) {
+        for (flag, candidates) in FLAG_DESCRIPTIONS.iter().zip(&mut self.flagged) {
             if row.flags.bits() & flag.bit != 0 {
                 candidates.offer(example_key, input_index, copy_row);
             }
@@ -192,7 +192,7 @@ impl Picks {
         picked_rows_of(&self.sample)
     }
 
-    /// Returns chosen rows with the flag at index `flag` of [`Flags::DESCRIPTIONS`], those with few other flags first.
+    /// Returns chosen rows with the flag at index `flag` of [`FLAG_DESCRIPTIONS`], those with few other flags first.
     pub fn flagged(&self, flag: usize) -> impl Iterator<Item = PickedRow<'_>> {
         picked_rows_of(&self.flagged[flag])
     }

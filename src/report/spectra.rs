@@ -7,7 +7,7 @@ use super::collect::{Collector, reduced_chi_square};
 use super::number::format_count;
 use super::panel::SpectrumPanel;
 use super::picks::PickedRow;
-use crate::flag::Flags;
+use crate::flag::FLAG_DESCRIPTIONS;
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::{ArmFit, SpectralFitter};
 
@@ -62,7 +62,7 @@ pub fn build_galleries(collector: &Collector, fitter: &SpectralFitter) -> Vec<Ga
             nearest_median(collector),
         ),
     ];
-    galleries.extend((0..Flags::DESCRIPTIONS.len()).map(|flag| builder.build_flag_gallery(flag)));
+    galleries.extend((0..FLAG_DESCRIPTIONS.len()).map(|flag| builder.build_flag_gallery(flag)));
     galleries.retain(|gallery| !gallery.panels.is_empty() || !gallery.elsewhere.is_empty());
     galleries
 }
@@ -93,7 +93,7 @@ impl GalleryBuilder<'_> {
 
     /// Returns the gallery of the flag at index `place`: panels of examples, and links to those drawn already.
     fn build_flag_gallery(&mut self, place: usize) -> Gallery {
-        let flag = &Flags::DESCRIPTIONS[place];
+        let flag = &FLAG_DESCRIPTIONS[place];
         let elsewhere = self
             .drawn
             .iter()

@@ -10,7 +10,7 @@ use super::collect::{Collector, KeptRow, reduced_chi_square};
 use super::number::{format_number, format_with_error, shorten};
 use super::panel::anchor;
 use super::words::{describe_status, html_with_subscript, status_class, symbol_with_unit};
-use crate::flag::Flags;
+use crate::flag::FLAG_DESCRIPTIONS;
 
 /// Returns the page's table as JSON (column heads, rows, names of flags), escaped for a `script` element. Rows whose
 /// spectra are drawn have a link to them.
@@ -58,7 +58,7 @@ pub fn table_as_json(
         })
         .collect();
     // 3. As JSON, in which nothing ends the script element.
-    let flag_names: Vec<&str> = Flags::DESCRIPTIONS.iter().map(|flag| flag.label).collect();
+    let flag_names: Vec<&str> = FLAG_DESCRIPTIONS.iter().map(|flag| flag.label).collect();
     let table = json!({ "head": head, "rows": rows, "flags": flag_names, "count": collector.count.to_string() });
     table
         .to_string()

@@ -21,9 +21,11 @@ pub enum Solver {
 
 impl Solver {
     /// Names of the solvers, as model files and the command line have them.
+    #[doc(hidden)]
     pub const NAMES: &[&str] = &["lm", "nelder-mead", "lm+nelder-mead"];
 
     /// Returns the solver's name, one of [`NAMES`](Solver::NAMES).
+    #[doc(hidden)]
     pub fn name(&self) -> &'static str {
         match self {
             Solver::LevenbergMarquardt(_) => "lm",
@@ -34,6 +36,7 @@ impl Solver {
 
     /// Sets the largest number of rounds of a fit, the same for each part of a combined solver.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_max_rounds(self, max_rounds: u32) -> Solver {
         match self {
             Solver::LevenbergMarquardt(lm) => lm.max_rounds(max_rounds).into(),

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::InvalidSetting;
 
 /// Maximum number of starts of a spectrum.
@@ -13,14 +11,14 @@ pub const MOST_STARTS: usize = 64;
 macro_rules! solver_settings {
     ($(#[$about:meta])* $type:ident, $given:ident { $($(#[$doc:meta])* $name:ident: $kind:ty = $default:expr;)+ }) => {
         $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq)]
         pub struct $type {
             $(pub(crate) $name: $kind,)+
             pub(crate) given: $given,
         }
 
         /// The settings that setters have set.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub(crate) struct $given {
             $($name: bool,)+
         }

@@ -1,9 +1,7 @@
 //! Status of one fit: the way in which it ended, as a value, never an exception.
 
-use serde::{Deserialize, Serialize};
-
 /// Status with which one fit ended. 0–4 are scipy `least_squares`' own codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i8)]
 #[non_exhaustive]
 pub enum Status {
@@ -57,6 +55,7 @@ impl Status {
     }
 
     /// Returns the status with this number in the result table; `None` for numbers that name none, such as poison.
+    #[doc(hidden)]
     pub fn from_code(code: i32) -> Option<Status> {
         Some(match code {
             0 => Status::MaxRounds,

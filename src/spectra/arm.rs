@@ -236,6 +236,7 @@ impl<'a> ArmSpectra<'a> {
     ///
     /// # Panics
     /// If `row` is not below `len()`.
+    #[doc(hidden)]
     pub fn signal_to_noise(&self, row: usize) -> f64 {
         let range = row * self.pixels..(row + 1) * self.pixels;
         let flux = self.flux.double(range.clone());

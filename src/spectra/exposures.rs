@@ -13,7 +13,7 @@ use crate::values::copy_rows;
 
 /// Which rows of the arms' arrays are the exposures of each object of a batch. They are adjacent, in the order of the
 /// objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Exposures {
     /// (objects + 1) First row of each object, then the number of rows.
     begins: Arc<[usize]>,
@@ -50,7 +50,7 @@ impl Exposures {
     }
 
     /// Returns the number of exposures of all objects, which is the number of rows of the arrays.
-    pub fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.rows(0..self.len()).len()
     }
 
@@ -58,7 +58,7 @@ impl Exposures {
     ///
     /// # Panics
     /// If `objects` reach beyond `len()`.
-    pub fn rows(&self, objects: Range<usize>) -> Range<usize> {
+    pub(crate) fn rows(&self, objects: Range<usize>) -> Range<usize> {
         self.begins[objects.start]..self.begins[objects.end]
     }
 

@@ -98,6 +98,7 @@ impl FilesReader {
 
     /// Returns, for each file not yet read to its end, its arms, grids and columns without spectra, as
     /// [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) takes them.
+    #[doc(hidden)]
     pub fn files(&self) -> Vec<Spectra<'static>> {
         self.readers
             .iter()
@@ -118,6 +119,7 @@ impl FilesReader {
     }
 
     /// Returns whether any file has text as ids of its spectra, so that the result table's ids must be text.
+    #[doc(hidden)]
     pub fn text_ids(&self) -> bool {
         self.text_ids
     }

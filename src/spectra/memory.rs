@@ -4,18 +4,17 @@ use super::batch::{Ids, Spectra};
 use super::reader::SpectraReader;
 use crate::error::Result;
 
-/// Yields copies of the batches of spectra that are in memory; made by [`Spectra::reader`].
-#[derive(Clone, Debug)]
-pub struct MemoryReader<'a> {
+/// Yields copies of the batches of spectra that are in memory.
+struct MemoryReader<'a> {
     spectra: &'a Spectra<'a>,
     /// Row of the next spectrum.
     next: usize,
 }
 
 impl Spectra<'_> {
-    /// Returns a reader of these spectra, for calls that take one, such as
+    /// Returns a reader that yields copies of these spectra, for calls that take one, such as
     /// [`SpectralFitter::fit_stream`](crate::SpectralFitter::fit_stream).
-    pub fn reader(&self) -> MemoryReader<'_> {
+    pub fn reader(&self) -> impl SpectraReader + '_ {
         MemoryReader {
             spectra: self,
             next: 0,

@@ -33,7 +33,6 @@ pub use files::FilesReader;
 pub use fits::Selection;
 #[cfg(feature = "files")]
 pub(crate) use input_files::InputFiles;
-pub use memory::MemoryReader;
 #[cfg(feature = "files")]
 pub use open::{open_reader, open_reader_with};
 pub use reader::SpectraReader;

@@ -37,123 +37,121 @@ pub struct ArmCoverage {
     pub most_unreached: usize,
 }
 
-impl SpectralFitter {
-    /// Checks before the first fit for errors that would end the run at one of its files: a missing arm or column, a
-    /// shared grid that does not overlap the model, or a model without a point to start from. `heads` are files without
-    /// their rows ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)).
-    ///
-    /// # Errors
-    /// Returns the errors that [`fit`](SpectralFitter::fit) would return for its settings or for one of the files.
-    pub fn check_spectra<'s>(
-        &self,
-        heads: impl IntoIterator<Item = &'s Spectra<'s>>,
-    ) -> Result<()> {
-        let mut run = self.make_run()?;
-        for head in heads {
-            let arms = match_arms(&self.model, head)?;
-            refuse_settings_of_fit(&self.solver, self.scans_velocity(), head, &arms)?;
-            run.sample_grids(&arms, head)?;
-            LimitColumns::new(&self.model, head)?;
-            find_cluster_column(&self.model, head)?;
-        }
-        self.first_guess().map(drop)
+/// Checks before the first fit for errors that would end the run at one of its files: a missing arm or column, a
+/// shared grid that does not overlap the model, or a model without a point to start from. `heads` are files without
+/// their rows ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)).
+///
+/// # Errors
+/// Returns the errors that [`SpectralFitter::fit`] would return for its settings or for one of the files.
+pub fn check_spectra<'s>(
+    fitter: &SpectralFitter,
+    heads: impl IntoIterator<Item = &'s Spectra<'s>>,
+) -> Result<()> {
+    let mut run = fitter.make_run()?;
+    for head in heads {
+        let arms = match_arms(&fitter.model, head)?;
+        refuse_settings_of_fit(&fitter.solver, fitter.scans_velocity(), head, &arms)?;
+        run.sample_grids(&arms, head)?;
+        LimitColumns::new(&fitter.model, head)?;
+        find_cluster_column(&fitter.model, head)?;
     }
+    fitter.first_guess().map(drop)
+}
 
-    /// Returns notes on arms that a file lacks and is fitted without, and on those whose masks have no bits by which
-    /// errors could be widened, one line per arm.
-    pub fn notes(&self, head: &Spectra) -> Vec<String> {
-        let mut notes = Vec::new();
-        for arm in list_missing_arms(&self.model, head) {
-            notes.push(format!(
-                "{}: no arrays for arm \"{arm}\", fitted without it",
-                head.name()
-            ));
-        }
-        for arm in list_arms_without_bits(&self.model, head) {
-            notes.push(format!(
-                "{}, arm {arm}: the mask has no bits (it is of booleans, or there is none): `spectra.widen` widens no \
-                 error there",
-                head.name()
-            ));
-        }
-        notes
+/// Returns notes on arms that a file lacks and is fitted without, and on those whose masks have no bits by which
+/// errors could be widened, one line per arm.
+pub fn list_notes(fitter: &SpectralFitter, head: &Spectra) -> Vec<String> {
+    let mut notes = Vec::new();
+    for arm in list_missing_arms(&fitter.model, head) {
+        notes.push(format!(
+            "{}: no arrays for arm \"{arm}\", fitted without it",
+            head.name()
+        ));
     }
+    for arm in list_arms_without_bits(&fitter.model, head) {
+        notes.push(format!(
+            "{}, arm {arm}: the mask has no bits (it is of booleans, or there is none): `spectra.widen` widens no \
+             error there",
+            head.name()
+        ));
+    }
+    notes
+}
 
-    /// Returns a note for each arm whose pixels are so wide that a template's means over them differ from its values at
-    /// their centres. There is none if the model sets `pixels`, or if the spectra have resolution matrices. The
-    /// wavelengths are those of the first file with a grid for the arm. If each spectrum has a grid of its own, they
-    /// are those of the first spectrum, which the head of a file lacks.
-    pub fn pixel_notes<'s>(
-        &self,
-        heads: impl IntoIterator<Item = &'s Spectra<'s>> + Clone,
-    ) -> Vec<String> {
-        let mut notes = Vec::new();
-        for arm in &self.model.arms {
-            // 1. The user has decided, or the resolution matrices contain the pixels.
-            if arm.pixels.is_some() || arm.line_spread == LineSpread::File {
-                continue;
-            }
-            // 2. Find the first grid of the arm.
-            let mut data_of_arm = heads
-                .clone()
-                .into_iter()
-                .flat_map(|head| &head.arms)
-                .filter(|data| data.name == arm.name || data.name.is_empty());
-            let has_grid = |data: &ArmSpectra| {
-                matches!(data.wavelength, Wavelength::Shared(_)) || !data.is_empty()
-            };
-            let Some(data) = data_of_arm
-                .find(|data| data.resolution.is_none() && data.pixels > 0 && has_grid(data))
-            else {
-                continue;
-            };
-            // 3. Compare the template's means with its values there.
-            let Some((width, difference)) = difference_of_means(arm, &data.grid(0)) else {
-                continue;
-            };
-            let name = if arm.name.is_empty() {
-                String::new()
-            } else {
-                format!("arm {}: ", arm.name)
-            };
-            notes.push(format!(
-                "{name}pixels are {width:.1} times as wide as the template's. Its means over them differ from its \
-                 values at their centres by {:.2} %. Set `pixels = \"integrate\"` in the arm, or `pixels = \
-                 \"sample\"` if the data are values at the centres",
-                100.0 * difference
-            ));
+/// Returns a note for each arm whose pixels are so wide that a template's means over them differ from its values at
+/// their centres. There is none if the model sets `pixels`, or if the spectra have resolution matrices. The
+/// wavelengths are those of the first file with a grid for the arm. If each spectrum has a grid of its own, they
+/// are those of the first spectrum, which the head of a file lacks.
+pub fn list_pixel_notes<'s>(
+    fitter: &SpectralFitter,
+    heads: impl IntoIterator<Item = &'s Spectra<'s>> + Clone,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    for arm in &fitter.model.arms {
+        // 1. The user has decided, or the resolution matrices contain the pixels.
+        if arm.pixels.is_some() || arm.line_spread == LineSpread::File {
+            continue;
         }
-        notes
+        // 2. Find the first grid of the arm.
+        let mut data_of_arm = heads
+            .clone()
+            .into_iter()
+            .flat_map(|head| &head.arms)
+            .filter(|data| data.name == arm.name || data.name.is_empty());
+        let has_grid = |data: &ArmSpectra| {
+            matches!(data.wavelength, Wavelength::Shared(_)) || !data.is_empty()
+        };
+        let Some(data) =
+            data_of_arm.find(|data| data.resolution.is_none() && data.pixels > 0 && has_grid(data))
+        else {
+            continue;
+        };
+        // 3. Compare the template's means with its values there.
+        let Some((width, difference)) = difference_of_means(arm, &data.grid(0)) else {
+            continue;
+        };
+        let name = if arm.name.is_empty() {
+            String::new()
+        } else {
+            format!("arm {}: ", arm.name)
+        };
+        notes.push(format!(
+            "{name}pixels are {width:.1} times as wide as the template's. Its means over them differ from its \
+             values at their centres by {:.2} %. Set `pixels = \"integrate\"` in the arm, or `pixels = \
+             \"sample\"` if the data are values at the centres",
+            100.0 * difference
+        ));
     }
+    notes
+}
 
-    /// Returns for each arm that the spectra have the wavelength ranges of data and model, and the used pixels, by the
-    /// first spectrum's grid. If each spectrum has a wavelength grid of its own, it is that of the first one; an arm
-    /// without any grid, as in a file's [`empty`](crate::spectra::SpectraReader::empty), is left out.
-    ///
-    /// # Errors
-    /// Returns [`Error::NoOverlap`](crate::Error::NoOverlap), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) and
-    /// [`Error::BadWavelength`](crate::Error::BadWavelength) as a fit would.
-    pub fn coverage(&self, spectra: &Spectra) -> Result<Vec<ArmCoverage>> {
-        let first = spectra.slice(0..spectra.len().min(1));
-        let arms = match_arm_grids(&self.model, &first)?;
-        let grids = self.make_run()?.sample_grids(&arms, &first)?;
-        let mut coverages = Vec::new();
-        for ((arm, data), grid) in self.model.arms.iter().zip(&arms).zip(&grids) {
-            // An arm that the spectra lack has made-up arrays.
-            let Cow::Borrowed(data) = data else { continue };
-            let has_grid = matches!(data.wavelength, Wavelength::Shared(_)) || !first.is_empty();
-            if has_grid {
-                let sampling = grid.get(0).ok().map(|sampling| &**sampling);
-                coverages.extend(measure_coverage(&self.model, arm, data, sampling));
-            }
+/// Returns for each arm that the spectra have the wavelength ranges of data and model, and the used pixels, by the
+/// first spectrum's grid. If each spectrum has a wavelength grid of its own, it is that of the first one; an arm
+/// without any grid, as in a file's [`empty`](crate::spectra::SpectraReader::empty), is left out.
+///
+/// # Errors
+/// Returns [`Error::NoOverlap`](crate::Error::NoOverlap), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) and
+/// [`Error::BadWavelength`](crate::Error::BadWavelength) as a fit would.
+pub fn measure_coverage(fitter: &SpectralFitter, spectra: &Spectra) -> Result<Vec<ArmCoverage>> {
+    let first = spectra.slice(0..spectra.len().min(1));
+    let arms = match_arm_grids(&fitter.model, &first)?;
+    let grids = fitter.make_run()?.sample_grids(&arms, &first)?;
+    let mut coverages = Vec::new();
+    for ((arm, data), grid) in fitter.model.arms.iter().zip(&arms).zip(&grids) {
+        // An arm that the spectra lack has made-up arrays.
+        let Cow::Borrowed(data) = data else { continue };
+        let has_grid = matches!(data.wavelength, Wavelength::Shared(_)) || !first.is_empty();
+        if has_grid {
+            let sampling = grid.get(0).ok().map(|sampling| &**sampling);
+            coverages.extend(measure_arm_coverage(&fitter.model, arm, data, sampling));
         }
-        Ok(coverages)
     }
+    Ok(coverages)
 }
 
 /// Returns the wavelength ranges of an arm's data, model and used pixels, with the pixels' numbers; `None` for a grid
 /// without pixels.
-fn measure_coverage(
+fn measure_arm_coverage(
     model: &SpectralModel,
     arm: &ModelArm,
     data: &ArmSpectra,

@@ -67,7 +67,7 @@ impl Objectives {
 }
 
 /// The first guess of a spectrum, from [`SpectralFitter::guess`].
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Guess {
     /// The points from which a fit would start, the one of the lowest objective first.
@@ -77,7 +77,7 @@ pub struct Guess {
 }
 
 /// A point from which a fit would start.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GuessedStart {
     /// (P), in physical units.

@@ -31,7 +31,7 @@ use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
 use correlated::CorrelatedFit;
-pub use coverage::ArmCoverage;
+pub use coverage::{ArmCoverage, check_spectra, list_notes, list_pixel_notes, measure_coverage};
 pub use evaluate::{Guess, GuessedStart, Objectives};
 use input::ready::Grids;
 use misfit::Misfit;
@@ -49,10 +49,10 @@ use results::row_builder::RowBuilder;
 #[cfg(feature = "files")]
 pub(crate) use results::schema::ResultColumn;
 pub use results::schema::Schema;
-pub use results::table::{FitTable, RowView, Sink};
+pub use results::table::{FitTable, Sink};
 #[cfg(feature = "files")]
 pub(crate) use results::values::ColumnKind;
-pub use results::values::{ColumnView, FitColumn, FitValues};
+pub use results::values::{FitColumn, FitValues};
 use run::SpectralRun;
 use search::shared::SharedResources;
 use stream::in_memory;
@@ -87,6 +87,7 @@ pub struct SpectralFitter {
 
 impl SpectralFitter {
     /// Maximum number of starts per spectrum.
+    #[doc(hidden)]
     pub const MOST_STARTS: usize = MOST_STARTS;
 
     /// Returns a fitter with the default settings of [`LevenbergMarquardt`]. No setter fails. Instead, each fit begins
@@ -135,8 +136,9 @@ impl SpectralFitter {
         self
     }
 
-    /// Sets the maximum number of bytes of all populations on a device, which its [`workers`](Self::workers) divide;
-    /// unless set, the memory of the device.
+    /// Sets the maximum number of bytes of all populations on a device; unless set, the memory of the device. Its
+    /// workers, which fit batches side by side, divide them: 2 or, on a discrete GPU, half of the processor's threads,
+    /// from 2 to 8; fewer with little memory.
     #[must_use]
     pub fn max_memory(mut self, bytes: u64) -> SpectralFitter {
         self.max_memory = Some(bytes);
@@ -151,13 +153,6 @@ impl SpectralFitter {
     pub fn batch_size(mut self, spectra: usize) -> SpectralFitter {
         self.batch_size = Some(spectra);
         self
-    }
-
-    /// Returns the number of workers that fit batches side by side: on each device 2 or, on a discrete GPU, half of the
-    /// processor's threads, from 2 to 8; fewer with little [`max_memory`](Self::max_memory).
-    pub fn workers(&self) -> usize {
-        let devices = self.device.all_devices();
-        devices.len() * stream::workers::workers_per_device(&devices, self.max_memory)
     }
 
     /// Returns the number of spectra per batch on a device. A GPU needs many of them; on the CPU more take memory
@@ -228,6 +223,7 @@ impl SpectralFitter {
     }
 
     /// Returns the names of the model's arms as the table's columns use them; that of a single arm is empty.
+    #[doc(hidden)]
     pub fn arms(&self) -> Vec<String> {
         match self.model.arms.as_slice() {
             [_] => vec![String::new()],
@@ -246,6 +242,7 @@ impl SpectralFitter {
     }
 
     /// Returns the name of the device as it is in the result table ([`Device::maker`]).
+    #[doc(hidden)]
     pub fn maker(&self) -> String {
         self.device.maker()
     }
@@ -277,6 +274,7 @@ impl SpectralFitter {
     }
 
     /// Returns name and unit of each of the emulators' labels, sorted and without duplicates.
+    #[doc(hidden)]
     pub fn units(&self) -> Vec<(String, String)> {
         let labels = self.model.arms.iter().flat_map(|arm| arm.emulator.labels());
         let mut units: Vec<_> = labels

@@ -8,7 +8,7 @@ use crate::spectral::check::make_unit_spectrum;
 use crate::spectral::inspect::{InspectedRows, ModelPoint};
 
 /// The model of one arm at given parameters. Arrays are (pixels).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ArmPrediction {
     /// Name of the model's arm.

@@ -6,13 +6,13 @@ use std::time::Instant;
 use crate::error::{Error, Result};
 use crate::io::output::WriteOptions;
 use crate::spectra::{FilesReader, InputFiles, Selection};
-use crate::spectral::{Journal, Schema, SpectralFitter, Summary};
+use crate::spectral::{Journal, Schema, SpectralFitter, Summary, check_spectra};
 use crate::table::TableWriter;
 
 impl SpectralFitter {
     /// Fits the selected spectra of `files`, and writes their table to `output`, as Parquet, FITS or CSV by its
     /// extension. `options` are [`WriteOptions`] or a [`Metadata`](crate::Metadata), such as
-    /// `&Metadata::of(&fitter).model(text)` with the text of the model file.
+    /// `&Metadata { model: text.into(), ..Metadata::of(&fitter) }` with the text of the model file.
     ///
     /// Fitted rows are kept in a journal beside `output` until the table is whole. If the run is killed, fails or is
     /// stopped by [`control`](SpectralFitter::control), the same call resumes it, to the bytes of an uninterrupted run.
@@ -21,7 +21,7 @@ impl SpectralFitter {
     ///
     /// # Errors
     /// Returns the errors of [`fit_stream`](SpectralFitter::fit_stream), [`FilesReader::open`] and
-    /// [`TableWriter::create`]; [`Error::Journal`] if the journal is of a run with other files or settings: remove it
+    /// [`FitTable::write_with`](crate::FitTable::write_with); [`Error::Journal`] if the journal is of a run with other files or settings: remove it
     /// to begin anew; [`Error::InputChanged`] if a file was written to meanwhile; [`Error::Interrupted`] if the run was
     /// stopped while it hashed the files, or while the output of an earlier run exists.
     pub fn fit_files(
@@ -49,7 +49,7 @@ impl SpectralFitter {
         let selection = self.model().complete_selection(selection.clone());
         let mut inputs = InputFiles::new(files);
         let mut reader = FilesReader::open(files, &selection)?;
-        self.check_spectra(&reader.files())?;
+        check_spectra(self, &reader.files())?;
         if !inputs.read(&self.control.cancel)? {
             return Err(Error::Interrupted {
                 path: output.into(),
@@ -80,8 +80,7 @@ impl SpectralFitter {
             });
         }
         // 4. Complete the table. The journal learns of it before it has its name.
-        table.made_by(&summary.by_rows);
-        table.finish_journaled(&mut journal)?;
+        table.finish_run(&summary.by_rows, Some(&mut journal))?;
         journal.record_outputs(&outputs)?;
         if summary.interrupted > 0 {
             journal.leave();

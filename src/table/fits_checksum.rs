@@ -137,12 +137,13 @@ mod tests {
 
     use super::super::fits::{FitsTable, build_metadata_table};
     use super::*;
+    use crate::FitRow;
     use crate::io::files::File;
     use crate::io::fits::sum::OnesSum;
     use crate::io::fits::writer::cards::Cards;
     use crate::io::output::Metadata;
-    use crate::spectral::Store;
-    use crate::{FitRow, Schema, TableReader};
+    use crate::spectral::{Schema, Store};
+    use crate::table::TableReader;
 
     /// Writes a FITS table of three rows, with `finish` at its end, and returns its bytes and the notes of its reader.
     fn write_table(finish: impl FnOnce(FitsTable, &Path)) -> (Vec<u8>, Vec<String>) {

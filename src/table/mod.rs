@@ -28,17 +28,18 @@ mod tests;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::flag::Flags;
+use crate::flag::FLAG_DESCRIPTIONS;
 use crate::io::files::File;
 use crate::io::output::{Metadata, OutputRecord, Staged, WriteOptions};
 use crate::solver::Status;
 use crate::spectra::Spectra;
 use crate::spectral::{
-    DeviceRows, FitRow, FitTable, Journal, LAYOUT, ResultColumn, RowView, Schema, Sink,
-    SpectralFitter, Store,
+    DeviceRows, FitRow, FitTable, Journal, LAYOUT, ResultColumn, Schema, Sink, SpectralFitter,
+    Store,
 };
 use csv::CsvTable;
 use fits::FitsTable;
+pub use model_images::models_path;
 pub use models::ModelWriter;
 #[cfg(feature = "parquet")]
 use parquet::ParquetTable;
@@ -88,7 +89,7 @@ impl Metadata {
             .iter()
             .map(|status| format!("{} {}: {}", status.code(), status.name(), status.meaning()))
             .collect();
-        let flags: Vec<String> = Flags::DESCRIPTIONS
+        let flags: Vec<String> = FLAG_DESCRIPTIONS
             .iter()
             .map(|flag| format!("{} {}: {}", flag.bit, flag.name, flag.meaning))
             .collect();
@@ -261,20 +262,6 @@ impl TableWriter {
         written.map_err(Error::writing(self.staged.target()))
     }
 
-    /// Records how many rows in turn each device made ([`Summary::by_rows`](crate::Summary::by_rows)) as `popfit.rows`;
-    /// not in CSV.
-    pub fn made_by(&mut self, by_rows: &[DeviceRows]) {
-        let Some(entry) = Metadata::device_rows_entry(by_rows) else {
-            return;
-        };
-        match &mut self.writer {
-            #[cfg(feature = "parquet")]
-            FormatWriter::Parquet(table) => table.add_metadata(entry),
-            FormatWriter::Fits(table) => table.add_metadata(entry),
-            FormatWriter::Csv(_) => {}
-        }
-    }
-
     /// Completes the table, flushes it to the disk, and renames the temporary file to its final path in one step.
     ///
     /// # Errors
@@ -282,23 +269,30 @@ impl TableWriter {
     /// overwritten took the name meanwhile, and [`Error::Unsettled`] if the file is whole but its folder could not be
     /// flushed.
     pub fn finish(self) -> Result<()> {
-        self.publish(None)
+        self.finish_run(&[], None)
     }
 
-    /// Completes the file as [`finish`](TableWriter::finish) does, and records it in the journal of the run before it
-    /// gets its name. A run that is killed in between can then be resumed, because it finds its own table again. The
-    /// outputs must be claimed ([`Journal::claim_outputs`]) before [`create`](TableWriter::create), which may overwrite
-    /// existing files then.
+    /// Completes the table of a run as [`finish`](TableWriter::finish) does. It records how many rows in turn each
+    /// device made ([`Summary::by_rows`](crate::Summary::by_rows)) as `popfit.rows`, not in CSV, and the file in the
+    /// run's journal before the file gets its name. A run that is killed in between can then be resumed, because it
+    /// finds its own table again. The outputs must be claimed ([`Journal::claim_outputs`]) before
+    /// [`create`](TableWriter::create), which may overwrite existing files then.
     ///
     /// # Errors
     /// The errors of [`finish`](TableWriter::finish); [`Error::Io`] if the journal cannot be written.
-    #[doc(hidden)]
-    pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
-        self.publish(Some(journal))
-    }
-
-    /// Completes the file and moves it to its name; with a journal, the file is recorded there before.
-    fn publish(self, journal: Option<&mut Journal>) -> Result<()> {
+    pub fn finish_run(
+        mut self,
+        by_rows: &[DeviceRows],
+        journal: Option<&mut Journal>,
+    ) -> Result<()> {
+        if let Some(entry) = Metadata::device_rows_entry(by_rows) {
+            match &mut self.writer {
+                #[cfg(feature = "parquet")]
+                FormatWriter::Parquet(table) => table.add_metadata(entry),
+                FormatWriter::Fits(table) => table.add_metadata(entry),
+                FormatWriter::Csv(_) => {}
+            }
+        }
         let path = self.staged.target();
         let file = match self.writer {
             #[cfg(feature = "parquet")]
@@ -343,14 +337,10 @@ impl FitTable {
         options: impl Into<WriteOptions>,
     ) -> Result<()> {
         let mut writer = TableWriter::create(path, &self.schema(), options)?;
-        let mut rows = self.rows();
-        while rows.len() > 0 {
-            let batch: Vec<FitRow> = rows
-                .by_ref()
-                .take(ROWS_PER_APPEND)
-                .map(RowView::to_row)
-                .collect();
-            writer.append(&batch)?;
+        for first in (0..self.len()).step_by(ROWS_PER_APPEND) {
+            let end = self.len().min(first + ROWS_PER_APPEND);
+            let rows: Vec<FitRow> = (first..end).map(|index| self.row(index)).collect();
+            writer.append(&rows)?;
         }
         writer.finish()
     }

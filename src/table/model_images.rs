@@ -159,7 +159,7 @@ fn shared_grid(arms: &[&ArmSpectra]) -> Option<Arc<[f64]>> {
 
 /// Returns the path of a table's models: `rvtab_X.fits` has them in `rvmod_X.fits`, any other `X.fits` in
 /// `X_rvmod.fits`.
-pub(super) fn models_path(table: &Path) -> PathBuf {
+pub fn models_path(table: &Path) -> PathBuf {
     let name = table
         .file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());

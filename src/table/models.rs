@@ -99,7 +99,7 @@ impl<'a> ModelWriter<'a> {
     }
 
     /// Completes the file as [`finish`](ModelWriter::finish) does, and records it in the journal of the run before it
-    /// gets its name, as [`TableWriter::finish_journaled`](super::TableWriter::finish_journaled) does.
+    /// gets its name, as [`TableWriter::finish_run`](super::TableWriter::finish_run) does.
     ///
     /// # Errors
     /// The errors of [`finish`](ModelWriter::finish); [`Error::Io`] if the journal cannot be written.

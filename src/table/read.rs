@@ -83,17 +83,22 @@ pub(super) fn convert_values(
 /// its end.
 pub struct TableReader {
     /// Schema of the table's columns.
+    #[doc(hidden)]
     pub schema: Schema,
     /// Metadata of the table, empty where another program wrote it without them.
     pub metadata: Metadata,
     /// Version of popfit that wrote the table, if the table has it.
+    #[doc(hidden)]
     pub version: Option<String>,
     /// Version of the table's layout, if the table has it.
+    #[doc(hidden)]
     pub layout: Option<u32>,
     /// Devices that made the rows, in the order of the rows, each with a number of consecutive rows; empty if the table
     /// does not say so.
+    #[doc(hidden)]
     pub by_rows: Vec<DeviceRows>,
     /// Notes for the user, one line each, such as that the table has no checksums.
+    #[doc(hidden)]
     pub notes: Vec<String>,
     path: Arc<Path>,
     source: Box<dyn TableSource>,
@@ -134,6 +139,7 @@ impl Metadata {
     ///
     /// # Errors
     /// `Io`; `Usage` for another extension; `Format` for a file that is not of the kind that its extension names.
+    #[doc(hidden)]
     pub fn read(path: impl AsRef<Path>) -> Result<Metadata> {
         let path = path.as_ref();
         let entries = match parse_extension(path)? {

@@ -49,12 +49,6 @@ impl std::fmt::Debug for RvTabWriter<'_> {
 }
 
 impl<'a> RvTabWriter<'a> {
-    /// Returns the path of the models that belong to a table: `rvmod_X.fits` beside `rvtab_X.fits`, `X_rvmod.fits`
-    /// beside any other `X.fits`.
-    pub fn models_of(table: &Path) -> std::path::PathBuf {
-        models_path(table)
-    }
-
     /// Begins a result table in rvspecfit's format and the file of model spectra beside it; fails if either exists,
     /// unless allowed. `path` ends in `.fits`; `files` are the inputs without their spectra
     /// ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)); `options` are a [`Metadata`] or
@@ -137,33 +131,27 @@ impl<'a> RvTabWriter<'a> {
         })
     }
 
-    /// Records how many rows in turn each device made, as [`TableWriter::made_by`](super::TableWriter::made_by) does.
-    pub fn made_by(&mut self, by_rows: &[DeviceRows]) {
-        self.metadata.extend(Metadata::device_rows_entry(by_rows));
-    }
-
     /// Completes both files, flushes them to the disk and moves them to their names, the table last.
     ///
     /// # Errors
-    /// The errors of [`TableWriter::finish`](super::TableWriter::finish), for either file.
+    /// Returns [`Error::Io`] if a file cannot be written, [`Error::OutputExists`] if a file that must not be
+    /// overwritten took a name meanwhile, and [`Error::Unsettled`] if the files are whole but their folder could not be
+    /// flushed.
     pub fn finish(self) -> Result<()> {
-        self.publish(None)
+        self.finish_run(&[], None)
     }
 
-    /// Completes both files as [`finish`](RvTabWriter::finish) does, and records them in the journal of the run before
-    /// they get their names. A run that is killed in between can then be resumed, because it finds its own files again.
-    /// The outputs must be claimed ([`Journal::claim_outputs`]) before [`create`](RvTabWriter::create), which may
-    /// overwrite existing files then.
+    /// Completes both files of a run as [`TableWriter::finish_run`](super::TableWriter::finish_run) does.
     ///
     /// # Errors
     /// The errors of [`finish`](RvTabWriter::finish); [`Error::Io`] if the journal cannot be written.
     #[doc(hidden)]
-    pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
-        self.publish(Some(journal))
-    }
-
-    /// Completes both files and moves them to their names; with a journal, they are recorded there before.
-    fn publish(mut self, journal: Option<&mut Journal>) -> Result<()> {
+    pub fn finish_run(
+        mut self,
+        by_rows: &[DeviceRows],
+        journal: Option<&mut Journal>,
+    ) -> Result<()> {
+        self.metadata.extend(Metadata::device_rows_entry(by_rows));
         // 1. Complete the file of models, with the fibre map behind the images.
         let (models_staged, models_file) = self.models;
         let path = models_staged.target().to_path_buf();

@@ -1,7 +1,9 @@
 //! Curves that lend their arrays, in f64 or f32: the bits of the same numbers given as f64, and no copy of the whole
 //! input.
 
-use popfit::{CurveFit, CurveFitter, Curves, Device, Estimator, Formula, NelderMead, Values};
+use popfit::{
+    Control, CurveFit, CurveFitter, Curves, Device, Estimator, Formula, NelderMead, Values,
+};
 use popfit_testing::fits::devices;
 
 const POINTS: usize = 25;
@@ -158,7 +160,7 @@ fn borrowed_f32_gives_the_bits_of_f64() {
                 .filter(|status| status.is_success())
                 .count();
             assert!(
-                arrived > FITS * 9 / 10 && one.status_codes()[17] == -1,
+                arrived > FITS * 9 / 10 && one.status[17].code() == -1,
                 "{kind}: {arrived}"
             );
         }
@@ -283,7 +285,10 @@ fn one_row_holds_for_all_curves() {
     };
     assert!(ends(&one).len() == 3 && bits(&ends(&one).concat()) == bits(&ends(&other).concat()));
     // Interrupted curves stay at their starts.
-    let control = popfit::Control::default().timeout(std::time::Duration::ZERO);
+    let control = Control {
+        timeout: Some(std::time::Duration::ZERO),
+        ..Control::default()
+    };
     assert_eq!(
         fitter
             .clone()

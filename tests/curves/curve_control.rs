@@ -39,7 +39,10 @@ fn slow(pause: Duration) -> CurveFitter {
 fn noting(calls: &Arc<Mutex<Vec<(u64, u64)>>>) -> Control {
     let calls = calls.clone();
     let progress = move |done, total| calls.lock().unwrap().push((done, total));
-    Control::default().progress(progress)
+    Control {
+        progress: Some(Arc::new(progress)),
+        ..Control::default()
+    }
 }
 
 #[test]
@@ -211,7 +214,11 @@ fn progress_stops_after_a_cancel() {
             }
             seen.store(done, Ordering::Relaxed);
         };
-        let control = Control::default().progress(progress).cancel(cancel);
+        let control = Control {
+            progress: Some(Arc::new(progress)),
+            cancel,
+            ..Control::default()
+        };
         let ended = match columns {
             true => {
                 fitter
@@ -245,7 +252,10 @@ fn progress_stops_after_a_cancel() {
 #[test]
 fn a_timeout_ends_a_run() {
     let begin = Instant::now();
-    let control = Control::default().timeout(Duration::from_millis(300));
+    let control = Control {
+        timeout: Some(Duration::from_millis(300)),
+        ..Control::default()
+    };
     let fits = slow(Duration::from_millis(5))
         .control(control.clone())
         .fit(&curves(40))
@@ -260,7 +270,10 @@ fn a_timeout_ends_a_run() {
         begin.elapsed()
     );
     // A timeout that is long enough does not change the results.
-    let long = Control::default().timeout(Duration::from_secs(3600));
+    let long = Control {
+        timeout: Some(Duration::from_secs(3600)),
+        ..Control::default()
+    };
     assert!(
         formula()
             .control(long.clone())
@@ -330,7 +343,10 @@ fn exact_columns_have_the_bits_of_single_fits() {
             }
             let stopped = fitter
                 .clone()
-                .control(Control::default().timeout(Duration::ZERO))
+                .control(Control {
+                    timeout: Some(Duration::ZERO),
+                    ..Control::default()
+                })
                 .fit_columns(&curves)
                 .unwrap();
             for (k, fit) in fits.iter().enumerate() {

@@ -126,17 +126,23 @@ fn progress_and_timeouts_count_all_starts() {
     let curves = Curves::on_common_grid(x, y, vec![1.0, 1.0, 0.0]);
     let last = Arc::new(AtomicU64::new(0));
     let seen = last.clone();
-    let control = Control::default().progress(move |done, total| {
-        assert_eq!(total, 90);
-        assert!(seen.swap(done, Ordering::Relaxed) < done);
-    });
+    let control = Control {
+        progress: Some(Arc::new(move |done, total| {
+            assert_eq!(total, 90);
+            assert!(seen.swap(done, Ordering::Relaxed) < done);
+        })),
+        ..Control::default()
+    };
     fitter()
         .starts(3)
         .control(control.clone())
         .fit(&curves)
         .unwrap();
     assert_eq!(last.load(Ordering::Relaxed), 90);
-    let control = Control::default().timeout(Duration::ZERO);
+    let control = Control {
+        timeout: Some(Duration::ZERO),
+        ..Control::default()
+    };
     let columns = fitter()
         .starts(3)
         .control(control.clone())

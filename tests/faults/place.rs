@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use popfit::RvTabWriter;
 use popfit::low_level::Journal;
+use popfit::low_level::{Schema, TableWriter};
 use popfit::spectra::{SpectraReader, open_reader};
 use popfit::{
-    Control, Device, FitRow, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter,
-    SpectralModel, Status, TableWriter, WriteOptions,
+    Control, Device, FitRow, Metadata, Result, Sink, Spectra, SpectralFitter, SpectralModel,
+    Status, WriteOptions,
 };
 use tempfile::TempDir;
 
@@ -166,10 +168,21 @@ impl Place {
         };
         let told = told.clone();
         let progress = move |done, _| told.store(done, Ordering::Relaxed);
-        let control = Control::default().cancel(cancel.clone()).progress(progress);
+        let control = Control {
+            cancel: cancel.clone(),
+            progress: Some(Arc::new(progress)),
+            ..Control::default()
+        };
         let mut journal = Journal::open(&self.outputs[0], KEY, resume)?;
-        let metadata = Metadata::default().model("[[arm]]\n");
-        let options = WriteOptions::default().metadata(metadata).overwrite(true);
+        let metadata = Metadata {
+            model: "[[arm]]\n".into(),
+            ..Metadata::default()
+        };
+        let options = WriteOptions {
+            metadata,
+            overwrite: true,
+            ..WriteOptions::default()
+        };
         let fitter = self.fitter();
         let interrupted = if self.outputs.len() == 2 {
             let mut table = RvTabWriter::create(&self.outputs[0], &fitter, &heads, options)?;

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use popfit::low_level::Journal;
+use popfit::low_level::TableReader;
 use popfit::spectra::{Selection, open_reader_with};
-use popfit::{CurveFitter, Device, Emulator, Formula, ModelFile, TableReader};
+use popfit::{CurveFitter, Device, Emulator, Formula, ModelFile};
 
 use super::recipes;
 
@@ -151,10 +152,12 @@ pub fn spectra_npz(bytes: &[u8]) {
 pub fn fits(bytes: &[u8]) {
     load_file("spectra.fits", &recipes::fits(bytes), |path| {
         load_spectra(path, &Selection::default());
-        let selection = Selection::default()
-            .objtype("TGT")
-            .min_signal_to_noise(0.0)
-            .arms(vec!["b".into()]);
+        let selection = Selection {
+            objtype: Some("TGT".into()),
+            min_signal_to_noise: Some(0.0),
+            arms: Some(vec!["b".into()]),
+            ..Selection::default()
+        };
         load_spectra(path, &selection);
     });
 }

@@ -7,10 +7,11 @@ mod work;
 
 use popfit::low_level::Journal;
 use popfit::low_level::gpu::{Fault, Faults};
+use popfit::low_level::{DeviceRows, Schema, TableWriter};
 use popfit::spectra::{SpectraReader, Wavelength};
 use popfit::{
-    Continuum, Device, DeviceRows, Error, FitTable, LevenbergMarquardt, Metadata, NelderMead,
-    Result, Schema, Solver, Spectra, SpectralFitter, Summary, TableWriter,
+    Continuum, Device, Error, FitTable, LevenbergMarquardt, Metadata, NelderMead, Result, Solver,
+    Spectra, SpectralFitter, Summary,
 };
 use popfit_testing::fits::{fitter, same_bits};
 use popfit_testing::tiny::{self, linear, spectra, wave};
@@ -436,7 +437,7 @@ fn the_device_of_each_row_is_reported_and_kept_in_the_journal() {
             };
             same_bits(
                 &row,
-                reference.row(k).to_row(),
+                reference.row(k),
                 &format!("row {k}, by {row_device}, lost at call {n}"),
             );
         }
@@ -478,8 +479,8 @@ fn tables_store_the_device_of_each_row() {
             device: device.into(),
             rows,
         };
-        writer.made_by(&[device_rows("gpu:X", 2), device_rows("cpu", 1)]);
-        writer.finish().unwrap();
+        let by_rows = [device_rows("gpu:X", 2), device_rows("cpu", 1)];
+        writer.finish_run(&by_rows, None).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         let contains = |text: &str| {
             bytes

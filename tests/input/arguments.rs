@@ -2,9 +2,9 @@
 
 use popfit::spectra::{ArmSpectra, Ids, Resolution};
 use popfit::{
-    Arm, Closure, Continuum, ContinuumKind, CurveFitter, CurveModel, Curves, Device, Error,
-    Estimator, Formula, LabelSettings, LineSpread, ModelFile, Spectra, SpectralFitter,
-    SpectralModel, SpectralModelBuilder, VelocityScan,
+    Arm, Closure, Continuum, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Formula,
+    LabelSettings, LineSpread, ModelFile, Spectra, SpectralFitter, SpectralModel,
+    SpectralModelBuilder, VelocityScan,
 };
 use popfit_testing::tiny::{self, linear, wave};
 
@@ -149,12 +149,7 @@ fn errors_of_models_name_the_setting() {
     assert_argument("vsini", build(|model| model.vsini(-1.0..=2.0)));
     assert_argument(
         "continuum.terms",
-        build(|model| {
-            model.continuum(Continuum {
-                kind: ContinuumKind::Rbf,
-                terms: 1000,
-            })
-        }),
+        build(|model| model.continuum(Continuum::rbf(1000))),
     );
     assert_argument(
         "arm.name",

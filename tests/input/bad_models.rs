@@ -1,6 +1,7 @@
 //! Models and requests that cannot work, or only in part (`tests/data/bad_inputs.md`, rows 11, 12, 14–17, 22–24, 37),
 //! on networks whose answers are known.
 
+use popfit::low_level::checks::check_spectra;
 use popfit::{
     Device, Emulator, Error, FitRow, Flags, LabelSettings, Spectra, SpectralModel, Status,
 };
@@ -10,7 +11,7 @@ use popfit_testing::tiny::{self, Layer, PIXELS, linear, network, spectra, wave, 
 /// Returns the only row of a table after a check of its consistency.
 fn only_row(table: popfit::FitTable) -> FitRow {
     sound(&table);
-    table.row(0).to_row()
+    table.row(0)
 }
 
 #[test]
@@ -129,7 +130,7 @@ fn steps_to_points_where_the_model_is_not_finite_are_rejected() {
         let fitter = fitter(tiny::model(overflowing_network(), 0.0), &device);
         let table = fitter.fit(&data).unwrap();
         sound(&table);
-        let row = &table.row(1).to_row();
+        let row = &table.row(1);
         let expected = only_row(fitter.fit(&good_spectrum).unwrap());
         println!(
             "{}: {} at z = {}",
@@ -145,8 +146,8 @@ fn steps_to_points_where_the_model_is_not_finite_are_rejected() {
             row.evaluations > 3 && row.status == Status::Stalled || row.status.is_success(),
             "{row:?}"
         );
-        same_bits(table.row(0).to_row(), &expected, "beside it");
-        same_bits(table.row(2).to_row(), &expected, "beside it");
+        same_bits(table.row(0), &expected, "beside it");
+        same_bits(table.row(2), &expected, "beside it");
     }
 }
 
@@ -297,7 +298,7 @@ fn populations_larger_than_a_dispatch_are_fitted() {
             .sum();
         println!("{}: about {members} members", device.name());
         for n in [0, 700, 1637, 1638, 1639, 2047] {
-            let row = &table.row(n).to_row();
+            let row = &table.row(n);
             assert!(
                 row.status.is_success() && row.evaluations >= 33 && row.n_starts_agree >= 1,
                 "{row:?}"
@@ -442,7 +443,7 @@ fn a_label_that_keeps_every_point_outside_the_hull_is_named() {
     .unwrap();
     let fitter = fitter(model, &Device::cpu());
     for error in [
-        fitter.check_spectra([&data]).unwrap_err(),
+        check_spectra(&fitter, [&data]).unwrap_err(),
         fitter.fit(&data).unwrap_err(),
     ] {
         let message = error.to_string();

@@ -1,6 +1,7 @@
 //! Readers that join the spectra of one id to objects with exposures. What joining in memory makes of the whole file is
 //! what the batches are compared with.
 
+use popfit::low_level::checks::check_spectra;
 use popfit::low_level::{InputFiles, JoinedReader};
 use popfit::spectra::{
     Exposures, FilesReader, Ids, Selection, SpectraReader, open_reader, open_reader_with,
@@ -58,7 +59,10 @@ fn desi_file() -> Vec<u8> {
 }
 
 fn joining() -> Selection {
-    Selection::default().join_exposures(true)
+    Selection {
+        join_exposures: true,
+        ..Selection::default()
+    }
 }
 
 /// Reads a file to its end in batches of at most `max` objects, and compares them with `expected`.
@@ -111,12 +115,18 @@ fn scattered_exposures_are_joined_whatever_the_size_of_batches() {
 fn selected_exposures_are_joined() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(folder.path(), "desi.fits", &desi_file());
-    let selection = joining().target_ids(vec![LARGE_ID, 9]);
+    let selection = Selection {
+        target_ids: Some(vec![LARGE_ID, 9]),
+        ..joining()
+    };
     let mut reader = open_reader_with(&path, &selection).unwrap();
     let batch = reader.next_batch(10).unwrap().unwrap();
     assert_eq!(batch.ids, Ids::Integer(vec![LARGE_ID, 9]));
     assert_eq!(batch.exposures, Some(Exposures::from_counts([2, 1])));
-    let missing = joining().target_ids(vec![5]);
+    let missing = Selection {
+        target_ids: Some(vec![5]),
+        ..joining()
+    };
     let mut reader = open_reader_with(&path, &missing).unwrap();
     assert!(reader.is_empty() && reader.next_batch(10).unwrap().is_none());
 }
@@ -220,7 +230,10 @@ fn models_say_whether_exposures_are_joined() {
     let plain = Spectra::open(demo_file("spectra.npz")).unwrap().slice(0..2);
     let joined = plain.clone().join_exposures();
     let check = |model: &popfit::SpectralModel, spectra: &Spectra| {
-        SpectralFitter::new(model.clone(), Device::cpu()).check_spectra([spectra])
+        check_spectra(
+            &SpectralFitter::new(model.clone(), Device::cpu()),
+            [spectra],
+        )
     };
     assert!(check(&shared, &plain).is_ok() && check(&shared, &joined).is_ok());
     assert!(check(&separate, &plain).is_ok());

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use popfit::low_level::checks::{check_spectra, list_notes};
 use popfit::spectra::{ArmSpectra, FilesReader, Selection, Wavelength, open_reader_with};
 use popfit::{Error, FitTable, Result, Spectra, SpectraSettings, SpectralModel, Widening};
 use popfit_testing::fits::{devices, fitter, same_bits};
@@ -25,7 +26,10 @@ fn widening() -> Widening {
 }
 
 fn selection() -> Selection {
-    Selection::default().widen(widening())
+    Selection {
+        widen: Some(widening()),
+        ..Selection::default()
+    }
 }
 
 /// Reads the first spectrum of a file, and the others in a second batch.
@@ -130,7 +134,10 @@ fn integer_masks_of_npz_files_divide_ivar_exactly() {
         let bit = 8 * length as u8 - 1;
         let spectra = read_arrays(
             &arrays,
-            &Selection::default().widen(Widening::new([bit], 3.0)),
+            &Selection {
+                widen: Some(Widening::new([bit], 3.0)),
+                ..Selection::default()
+            },
         )
         .unwrap();
         (spectra.arms[0].mask[0], spectra.arms[0].ivar.at(0))
@@ -298,7 +305,7 @@ fn masks_without_bits_are_an_error_unless_another_file_has_bits() {
     let notes: Vec<Vec<String>> = reader
         .files()
         .iter()
-        .map(|file| fitter.notes(file))
+        .map(|file| list_notes(&fitter, file))
         .collect();
     assert_eq!(
         notes.iter().map(Vec::len).collect::<Vec<_>>(),
@@ -316,12 +323,15 @@ fn masks_without_bits_are_an_error_unless_another_file_has_bits() {
         &["ints.npz", "spectra.widen", "Selection::widen"],
     );
     assert_usage_error(
-        fitter.check_spectra([&plain]),
+        check_spectra(&fitter, [&plain]),
         &["ints.npz", "spectra.widen"],
     );
     let read_by_other_rule = read_first(
         &ints,
-        &Selection::default().widen(Widening::new([2, 3], 2.0)),
+        &Selection {
+            widen: Some(Widening::new([2, 3], 2.0)),
+            ..Selection::default()
+        },
     )
     .unwrap();
     assert_usage_error(fitter.fit(&read_by_other_rule), &["another rule"]);
@@ -361,7 +371,13 @@ fn invalid_rules_are_refused() {
     ] {
         let rule = Widening::new(bits, factor);
         assert_usage_error(
-            open_reader_with(&path, &Selection::default().widen(rule.clone())),
+            open_reader_with(
+                &path,
+                &Selection {
+                    widen: Some(rule.clone()),
+                    ..Selection::default()
+                },
+            ),
             &[word],
         );
         assert_usage_error(arm().with_mask_bits(&[0, 0], &rule), &[word]);

@@ -72,7 +72,9 @@ fn fitter(device: impl Into<Device>) -> CurveFitter {
 }
 
 /// Returns the bits of all numbers of the columns, and their messages.
-fn result_bits(columns: &CurveColumns) -> (Vec<u64>, Vec<i8>, Vec<u32>, Vec<Option<String>>) {
+fn result_bits(
+    columns: &CurveColumns,
+) -> (Vec<u64>, Vec<popfit::Status>, Vec<u32>, Vec<Option<String>>) {
     let covariance = columns.covariance.as_deref().unwrap_or(&[]);
     let numbers = [
         &columns.parameters[..],
@@ -86,7 +88,7 @@ fn result_bits(columns: &CurveColumns) -> (Vec<u64>, Vec<i8>, Vec<u32>, Vec<Opti
         .collect();
     (
         numbers.into_iter().map(f64::to_bits).collect(),
-        columns.status_codes(),
+        columns.status.clone(),
         columns.rounds.clone(),
         messages,
     )

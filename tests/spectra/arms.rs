@@ -1,5 +1,6 @@
 //! Two arms through the same solver, on both devices: the synb spectra cut in two overlapping pieces.
 
+use popfit::low_level::checks::{check_spectra, list_notes};
 use popfit::spectra::ArmSpectra;
 use popfit::{
     Arm, Continuum, Device, Emulator, FitTable, LineSpread, Spectra, SpectraSettings,
@@ -70,16 +71,9 @@ fn fits_of_two_arms_agree_with_the_truth_and_between_devices() {
         &data_folder().join("synb/fixed_vsini/truth.npz"),
         "parameters",
     );
-    let offset_from_truth = |n: usize| {
-        offset(
-            &cpu.row(n).to_row(),
-            &truth[5 * n..5 * n + 5],
-            &cpu.row(n).to_row().errors,
-        )
-    };
-    let inside_bounds: Vec<usize> = (0..SPECTRA)
-        .filter(|&n| cpu.row(n).to_row().at_bound == 0)
-        .collect();
+    let offset_from_truth =
+        |n: usize| offset(&cpu.row(n), &truth[5 * n..5 * n + 5], &cpu.row(n).errors);
+    let inside_bounds: Vec<usize> = (0..SPECTRA).filter(|&n| cpu.row(n).at_bound == 0).collect();
     let offsets: Vec<f64> = inside_bounds
         .iter()
         .map(|&n| offset_from_truth(n))
@@ -97,13 +91,7 @@ fn fits_of_two_arms_agree_with_the_truth_and_between_devices() {
     let on_gpu = fit(&device, &spectra);
     let offsets_between_devices: Vec<f64> = inside_bounds
         .iter()
-        .map(|&n| {
-            offset(
-                &on_gpu.row(n).to_row(),
-                &cpu.row(n).to_row().parameters,
-                &cpu.row(n).to_row().errors,
-            )
-        })
+        .map(|&n| offset(&on_gpu.row(n), &cpu.row(n).parameters, &cpu.row(n).errors))
         .collect();
     println!(
         "between devices, in sigma: median {:.5}, within 0.05: {:.3}",
@@ -154,8 +142,8 @@ fn an_arm_without_data_drops_out_of_its_spectrum_alone() {
             {
                 same_bits(a, b, &format!("{}, {loss}: spectrum {n}", device.name()));
             }
-            let row = &spoilt.row(5).to_row();
-            let blue = &blue.row(5).to_row();
+            let row = &spoilt.row(5);
+            let blue = &blue.row(5);
             assert!(
                 row.status.is_success() && row.dof == blue.dof,
                 "{loss}: {row:?}\n{blue:?}"
@@ -182,16 +170,14 @@ fn an_arm_that_a_file_lacks_drops_out() {
         };
         let two_arm_fitter = fitter(model(&["b", "r"]), &device);
         assert!(
-            two_arm_fitter.notes(&alone)[0].contains("arm \"r\"")
-                && two_arm_fitter.notes(&spectra).is_empty()
+            list_notes(&two_arm_fitter, &alone)[0].contains("arm \"r\"")
+                && list_notes(&two_arm_fitter, &spectra).is_empty()
         );
         let fits = two_arm_fitter.fit(&alone).unwrap();
         for (row, blue) in fits.to_rows().into_iter().zip(blue.to_rows()) {
             same_bits(row, blue, &format!("{}: a file of one arm", device.name()));
         }
-        let drawn_arms = two_arm_fitter
-            .model_spectrum(&alone, &fits.row(0).to_row())
-            .unwrap();
+        let drawn_arms = two_arm_fitter.model_spectrum(&alone, &fits.row(0)).unwrap();
         assert!(
             drawn_arms[0].unmasked > 0
                 && drawn_arms[1].model.is_empty()
@@ -202,9 +188,11 @@ fn an_arm_that_a_file_lacks_drops_out() {
     let mut misspelt = spectra.clone();
     misspelt.arms[1].name = "R".into();
     for error in [
-        fitter(model(&["b", "r"]), &popfit::Device::cpu())
-            .check_spectra([&misspelt])
-            .unwrap_err(),
+        check_spectra(
+            &fitter(model(&["b", "r"]), &popfit::Device::cpu()),
+            [&misspelt],
+        )
+        .unwrap_err(),
         fitter(model(&["b", "r"]), &popfit::Device::cpu())
             .fit(&misspelt)
             .unwrap_err(),
@@ -275,7 +263,7 @@ fn arms_have_settings_of_their_own() {
             );
         }
         let drawn_arms = fitter(model.clone(), &device)
-            .model_spectrum(&spectra, &table.row(0).to_row())
+            .model_spectrum(&spectra, &table.row(0))
             .unwrap();
         assert!(
             drawn_arms[0].mask[199]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use popfit::low_level::JoinedReader;
 use popfit::low_level::Task;
+use popfit::low_level::checks::check_spectra;
 use popfit::spectra::{ArmSpectra, NoiseCovariance, SpectraReader, open_reader};
 use popfit::{
     Continuum, Device, Emulator, Error, ExposureVelocity, FitRow, Jitter, LevenbergMarquardt,
@@ -384,7 +385,7 @@ fn settings_without_correlations_are_refused_by_name() {
     let refused = |fitter: SpectralFitter, word: &str| {
         let errors = [
             fitter.fit(&spectra).err(),
-            fitter.check_spectra([&spectra]).err(),
+            check_spectra(&fitter, [&spectra]).err(),
         ];
         for error in errors {
             let message = error.unwrap().to_string();

@@ -74,7 +74,10 @@ fn progress_rises_to_the_number_of_spectra() {
         let reports = Arc::new(Mutex::new(Vec::new()));
         let log = reports.clone();
         let progress = move |done, total| log.lock().unwrap().push((done, total));
-        let control = Control::default().progress(progress);
+        let control = Control {
+            progress: Some(Arc::new(progress)),
+            ..Control::default()
+        };
         fitter
             .clone()
             .control(control.clone())
@@ -129,7 +132,10 @@ fn a_bad_spectrum_ends_a_strict_run_after_the_batches_before_it() {
 fn a_run_cancelled_before_it_begins_has_a_row_for_every_spectrum() {
     for device in devices() {
         let (fitter, mut source) = setup(&device);
-        let control = Control::default().cancel(Arc::new(AtomicBool::new(true)));
+        let control = Control {
+            cancel: Arc::new(AtomicBool::new(true)),
+            ..Control::default()
+        };
         let mut table = fitter.table();
         let summary = fitter
             .clone()
@@ -158,7 +164,10 @@ fn a_cancelled_run_keeps_its_finished_rows() {
         let control = Control::default();
         let cancel = control.cancel.clone();
         let progress = move |done, _| cancel.store(done >= 16, Ordering::Relaxed);
-        let control = control.progress(progress);
+        let control = Control {
+            progress: Some(Arc::new(progress)),
+            ..control
+        };
         let mut table = fitter.table();
         fitter
             .clone()
@@ -204,9 +213,13 @@ fn a_timeout_interrupts_the_later_batches() {
         let whole = fitter.fit(&source.all).unwrap();
         let furthest = Arc::new(AtomicU64::new(0));
         let furthest_report = furthest.clone();
-        let control = Control::default()
-            .timeout(std::time::Duration::from_millis(250))
-            .progress(move |done, _| furthest_report.store(done, Ordering::Relaxed));
+        let control = Control {
+            timeout: Some(std::time::Duration::from_millis(250)),
+            progress: Some(Arc::new(move |done, _| {
+                furthest_report.store(done, Ordering::Relaxed)
+            })),
+            ..Control::default()
+        };
         let mut table = fitter.table();
         let summary = fitter
             .clone()
@@ -242,7 +255,10 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
         let cancel = control.cancel.clone();
         // The first call comes after the first rounds.
         let progress = move |_, _| cancel.store(true, Ordering::Relaxed);
-        let control = control.progress(progress);
+        let control = Control {
+            progress: Some(Arc::new(progress)),
+            ..control
+        };
         let whole = fitter.fit(&source.all).unwrap();
         let mut table = fitter.table();
         fitter
@@ -369,7 +385,10 @@ fn count_progress_calls(fitter: &SpectralFitter, source: &mut Slices) -> u64 {
     let progress = move |_, _| {
         counter.fetch_add(1, Ordering::Relaxed);
     };
-    let control = Control::default().progress(progress);
+    let control = Control {
+        progress: Some(Arc::new(progress)),
+        ..Control::default()
+    };
     source.next = 0;
     fitter
         .clone()
@@ -396,7 +415,10 @@ fn interrupt_scan(
             Ordering::Relaxed,
         )
     };
-    let stopping_control = control.progress(progress);
+    let stopping_control = Control {
+        progress: Some(Arc::new(progress)),
+        ..control
+    };
     let mut has_interrupted_rows = false;
     for control in [stopping_control, Control::default()] {
         let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
@@ -441,7 +463,10 @@ fn interrupt(
             Ordering::Relaxed,
         )
     };
-    let control = control.progress(progress);
+    let control = Control {
+        progress: Some(Arc::new(progress)),
+        ..control
+    };
     let mut journal = Journal::open(&folder.join("out.csv"), "", false).unwrap();
     let mut table = fitter.table();
     fitter

@@ -220,7 +220,7 @@ fn a_white_dwarf_at_the_edge_of_the_grid_is_flagged_at_a_bound() {
     let table = SpectralFitter::new(model, Device::cpu())
         .fit(&spectra)
         .unwrap();
-    let row = &table.row(0).to_row();
+    let row = &table.row(0);
     println!("{row:?}");
     assert!((row.parameters[0] + 15.0).abs() < 33.0 && (10.0..60.0).contains(&row.errors[0]));
     assert!(row.at_bound >> 2 != 0 && row.flags.contains(Flags::AT_BOUND));
@@ -241,7 +241,7 @@ fn copies_of_a_fibre_have_the_bits_of_the_fibre_alone() {
             .into_iter()
             .skip(k)
             .step_by(3)
-            .for_each(|row| same_bits(&row, alone.row(0).to_row(), "among its copies"));
+            .for_each(|row| same_bits(&row, alone.row(0), "among its copies"));
     }
 }
 

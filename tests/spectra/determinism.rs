@@ -28,17 +28,17 @@ fn check_bits(device: &Device, model: SpectralModel, spectra: &Spectra) -> FitTa
     let order = shuffle_indices(spectra.len());
     let shuffled = fitter.fit(&pick(spectra, &order)).unwrap();
     for (row, &n) in shuffled.to_rows().into_iter().zip(&order) {
-        assert_eq!(row.id, together.row(n).to_row().id);
-        same_bits(&row, together.row(n).to_row(), "in another order");
+        assert_eq!(row.id, together.row(n).id);
+        same_bits(&row, together.row(n), "in another order");
     }
     for n in [0, spectra.len() / 2, spectra.len() - 1] {
         let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
-        assert_eq!(alone.row(0).to_row().row, n as u64);
-        same_bits(alone.row(0).to_row(), together.row(n).to_row(), "alone");
+        assert_eq!(alone.row(0).row, n as u64);
+        same_bits(alone.row(0), together.row(n), "alone");
     }
     let copies = fitter.fit(&pick(spectra, &[3, 0, 3, 1, 2, 3, 3])).unwrap();
     for k in [0, 2, 5, 6] {
-        same_bits(copies.row(k).to_row(), together.row(3).to_row(), "a copy");
+        same_bits(copies.row(k), together.row(3), "a copy");
     }
     together
 }
@@ -60,7 +60,7 @@ fn cached_rows_of_recurring_starts_change_no_bit() {
         let together = fitter.fit(&pick(&spectra, &order)).unwrap();
         for (row, &n) in together.to_rows().into_iter().zip(&order) {
             let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
-            same_bits(&row, alone.row(0).to_row(), "among its copies");
+            same_bits(&row, alone.row(0), "among its copies");
         }
     }
 }
@@ -125,8 +125,8 @@ fn a_fit_has_the_same_bits_with_any_batch_size() {
             assert_eq!((&row.id, row.row), (&parted.id, parted.row));
             same_bits(row, parted, "in batches");
             same_bits(
-                whole_from_starts.row(k).to_row(),
-                parts_from_starts.row(k).to_row(),
+                whole_from_starts.row(k),
+                parts_from_starts.row(k),
                 "in batches from starts of its own",
             );
         }
@@ -195,6 +195,6 @@ fn a_fit_has_the_same_bits_among_a_hundred_thousand() {
     assert_eq!(together.len(), count);
     for n in [0, 2047, 2048, 65_536, count - 1] {
         let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
-        same_bits(alone.row(0).to_row(), together.row(n).to_row(), "alone");
+        same_bits(alone.row(0), together.row(n), "alone");
     }
 }

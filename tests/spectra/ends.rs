@@ -49,14 +49,15 @@ fn check_pulls(model: &SpectralModel, file: &str, names: &[&str], limit: f64) ->
     for device in devices() {
         let table = fitter(model.clone(), &device).fit(&spectra).unwrap();
         assert!(
-            table.rows().all(|row| row.status().is_success()),
+            table.status().iter().all(|status| status.is_success()),
             "{}",
             device.name()
         );
         assert!(
             table
-                .rows()
-                .all(|row| row.unreached().all(|pixels| pixels > 0)),
+                .to_rows()
+                .iter()
+                .all(|row| row.unreached.iter().all(|pixels| *pixels > 0)),
             "{}",
             device.name()
         );
@@ -85,8 +86,9 @@ fn vsini_is_right_on_the_networks_own_grid() {
     let table = check_pulls(&model, "vsini.npz", &["velocity", "vsini"], 4.0);
     assert!(
         table
-            .rows()
-            .filter(|row| row.flags().intersects(NO_ERRORS_EXPECTED))
+            .flags()
+            .iter()
+            .filter(|flags| flags.intersects(NO_ERRORS_EXPECTED))
             .count()
             <= 2
     );

@@ -2,10 +2,11 @@
 
 use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_binary_column};
 use fitsio_pure::hdu::{HduInfo, parse_fits};
+use popfit::RvTabWriter;
 use popfit::{
     Arm, ArmFit, Continuum, Device, Emulator, FitRow, FitTable, Flags, LabelSettings,
-    LevenbergMarquardt, Metadata, RvTabWriter, Sink, Spectra, SpectraSettings, SpectralFitter,
-    SpectralModel, SpectralModelBuilder,
+    LevenbergMarquardt, Metadata, Sink, Spectra, SpectraSettings, SpectralFitter, SpectralModel,
+    SpectralModelBuilder,
 };
 use popfit_testing::fits::{demo_spectra, devices, fitter};
 use popfit_testing::{demo_emulator, tiny};

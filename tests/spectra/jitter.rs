@@ -1,5 +1,6 @@
 //! Jitter: errors of calibration that are a fraction of the flux, added to those of the file in quadrature.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use popfit::spectra::SpectraReader;
@@ -289,11 +290,14 @@ fn a_cancelled_run_has_no_fit_without_its_jitter() {
         let control = Control::default();
         let cancel = control.cancel.clone();
         let remaining = AtomicU64::new(calls);
-        let control = control.progress(move |_, _| {
-            if remaining.fetch_sub(1, Ordering::Relaxed) == 1 {
-                cancel.store(true, Ordering::Relaxed);
-            }
-        });
+        let control = Control {
+            progress: Some(Arc::new(move |_, _| {
+                if remaining.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    cancel.store(true, Ordering::Relaxed);
+                }
+            })),
+            ..control
+        };
         let mut table = fitter.table();
         let mut source = OneBatch {
             spectra: &spectra,

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use popfit::low_level::InputFiles;
 use popfit::low_level::Journal;
+use popfit::low_level::TableReader;
+use popfit::low_level::TableWriter;
 use popfit::spectra::{ArmSpectra, FilesReader, Selection, SpectraReader, Wavelength};
 use popfit::{
     Control, Device, Emulator, Error, FitRow, LabelSettings, Metadata, Result, Sink, Spectra,
-    SpectralFitter, SpectralModel, Status, Summary, TableReader, TableWriter, WriteOptions,
+    SpectralFitter, SpectralModel, Status, Summary, WriteOptions,
 };
 use popfit_testing::fits::{devices, fitter, same_bits, synb_spectra};
 use popfit_testing::{data_folder, demo_emulator, synb_model};
@@ -98,7 +100,10 @@ fn fits_of_spectra_in_memory_can_be_cancelled() {
             assert_eq!((row.row, &row.id), (expected.row, &expected.id));
             same_bits(row, expected, &device.name());
         }
-        let stopped = Control::default().cancel(Arc::new(AtomicBool::new(true)));
+        let stopped = Control {
+            cancel: Arc::new(AtomicBool::new(true)),
+            ..Control::default()
+        };
         let table = fitter
             .clone()
             .control(stopped.clone())
@@ -145,7 +150,10 @@ fn one_call_fits_files_and_resumes_the_run() {
     )
     .unwrap();
     let fitter = SpectralFitter::new(synb_model(), Device::cpu()).batch_size(16);
-    let metadata = Metadata::of(&fitter).model("of the test");
+    let metadata = Metadata {
+        model: "of the test".into(),
+        ..Metadata::of(&fitter)
+    };
     let [whole, resumed] = ["whole.fits", "resumed.fits"].map(path_of);
     let selection = Selection::default();
     let fit = |fitter: &SpectralFitter, output: &Path| {
@@ -154,9 +162,11 @@ fn one_call_fits_files_and_resumes_the_run() {
     assert_eq!(fit(&fitter, &whole).unwrap().fits, 128);
     let cancel = Arc::new(AtomicBool::new(false));
     let flag = cancel.clone();
-    let control = Control::default()
-        .cancel(cancel)
-        .progress(move |_, _| flag.store(true, Ordering::Relaxed));
+    let control = Control {
+        cancel,
+        progress: Some(Arc::new(move |_, _| flag.store(true, Ordering::Relaxed))),
+        ..Control::default()
+    };
     let stopped = fit(&fitter.clone().control(control), &resumed).unwrap();
     assert!((1..128).contains(&stopped.interrupted), "{stopped:?}");
     let summary = fit(&fitter, &resumed).unwrap();
@@ -168,8 +178,14 @@ fn one_call_fits_files_and_resumes_the_run() {
     let error = fit(&fitter, &path_of("whole.fits")).unwrap_err();
     assert!(matches!(error, Error::OutputExists { .. }), "{error}");
     // A run that is stopped leaves an earlier run's table as it was.
-    let stopped = fitter.control(Control::default().timeout(Duration::ZERO));
-    let options = WriteOptions::from(&metadata).overwrite(true);
+    let stopped = fitter.control(Control {
+        timeout: Some(Duration::ZERO),
+        ..Control::default()
+    });
+    let options = WriteOptions {
+        overwrite: true,
+        ..WriteOptions::from(&metadata)
+    };
     let output = path_of("whole.fits");
     let error = stopped
         .fit_files(&files, &selection, &output, options)
@@ -202,7 +218,10 @@ fn an_interrupted_run_over_several_files_is_resumed() {
         std::fs::copy(&source, file).unwrap();
     }
     let fitter = SpectralFitter::new(synb_model(), Device::cpu()).batch_size(64);
-    let metadata = Metadata::of(&fitter).model("of the test");
+    let metadata = Metadata {
+        model: "of the test".into(),
+        ..Metadata::of(&fitter)
+    };
     let selection = Selection::default();
     let run_program =
         |target: &Path, resume: bool, max_rows: usize, end: fn(Journal) -> Result<(), Error>| {
@@ -212,13 +231,16 @@ fn an_interrupted_run_over_several_files_is_resumed() {
             let resume_key = fitter.resume_key(&metadata.model, &selection, &inputs);
             let mut journal = Journal::open(target, &resume_key, resume)?;
             journal.claim_outputs(&[target.to_path_buf()], false)?;
-            let schema = popfit::Schema::of(&fitter, reader.text_ids());
-            let options = WriteOptions::from(&metadata).overwrite(target.exists());
+            let schema = popfit::low_level::Schema::of(&fitter, reader.text_ids());
+            let options = WriteOptions {
+                overwrite: target.exists(),
+                ..WriteOptions::from(&metadata)
+            };
             let mut writer = TableWriter::create(target, &schema, options)?;
             let mut sink = FailingSink(&mut writer, max_rows);
             let summary = fitter.fit_journaled(&mut reader, &mut sink, &mut journal)?;
             inputs.check()?;
-            writer.finish_journaled(&mut journal)?;
+            writer.finish_run(&[], Some(&mut journal))?;
             end(journal)?;
             Ok::<_, Error>(summary)
         };

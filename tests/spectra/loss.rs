@@ -232,11 +232,7 @@ fn devices_and_batches_agree() {
                     .fit(&pick(&spectra, &[7, 2, 7]))
                     .unwrap();
                 for (k, n) in [7, 2, 7].into_iter().enumerate() {
-                    same_bits(
-                        picked.row(k).to_row(),
-                        table.row(n).to_row(),
-                        "in another batch",
-                    );
+                    same_bits(picked.row(k), table.row(n), "in another batch");
                 }
                 for (row, first) in table.to_rows().iter().zip(tables[0].to_rows()) {
                     assert!(

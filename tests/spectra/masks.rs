@@ -245,21 +245,13 @@ fn spectra_with_one_window_have_the_same_bits_in_any_batch() {
         let together = fitter.fit(&spectra).unwrap();
         let in_smaller_batch = fitter.fit(&spectra.slice(4..22)).unwrap();
         for n in [0, 5, 8, 12, 15, 16, 30, 63] {
-            let alone = fitter
-                .fit(&spectra.slice(n..n + 1))
-                .unwrap()
-                .row(0)
-                .to_row();
-            assert_eq!(
-                row_text(&alone),
-                row_text(&together.row(n).to_row()),
-                "spectrum {n}"
-            );
+            let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap().row(0);
+            assert_eq!(row_text(&alone), row_text(&together.row(n)), "spectrum {n}");
         }
         (4..22).for_each(|n| {
             assert_eq!(
-                row_text(&in_smaller_batch.row(n - 4).to_row()),
-                row_text(&together.row(n).to_row()),
+                row_text(&in_smaller_batch.row(n - 4)),
+                row_text(&together.row(n)),
                 "spectrum {n}"
             )
         });
@@ -282,11 +274,7 @@ fn neighbours_of_masked_spectra_have_the_same_bits() {
         let alone = fit(&plain);
         let together = fit(&mixed);
         for n in (0..plain.len()).step_by(2) {
-            assert_eq!(
-                alone.row(n).to_row(),
-                together.row(n).to_row(),
-                "spectrum {n}"
-            );
+            assert_eq!(alone.row(n), together.row(n), "spectrum {n}");
         }
     }
 }
@@ -319,13 +307,13 @@ fn further_starts_depend_on_one_spectrum_alone() {
                 .fit(&spectra.slice(n..n + 1))
                 .unwrap();
             assert_eq!(
-                row_text(&alone.row(0).to_row()),
-                row_text(&together.row(n).to_row()),
+                row_text(&alone.row(0)),
+                row_text(&together.row(n)),
                 "spectrum {n}"
             );
             assert_eq!(
-                row_text(&with_little_memory.row(n).to_row()),
-                row_text(&together.row(n).to_row()),
+                row_text(&with_little_memory.row(n)),
+                row_text(&together.row(n)),
                 "spectrum {n}"
             );
         }
@@ -353,7 +341,7 @@ fn weights_out_of_proportion_are_refused() {
         .for_each(|w| *w = 1e15 * median);
     for device in devices() {
         let table = fitter(model(case), &device).fit(&spectra).unwrap();
-        for row in [&table.row(0).to_row(), &table.row(2).to_row()] {
+        for row in [&table.row(0), &table.row(2)] {
             assert_eq!(row.status_text, "bad_weight");
             assert!(
                 row.message.contains("pixel 1000") && row.message.contains("times the median"),

@@ -113,11 +113,11 @@ impl Case {
     /// of that of the first (with linear interpolation χ² has a kink wherever a pixel crosses a knot).
     fn assert_fits_meet_the_answer(&self, fitter: &SpectralFitter, tolerance: f64, case: &str) {
         let star = &Spectra::open(&self.star).unwrap();
-        let mut rows: Vec<FitRow> = vec![fitter.fit(star).unwrap().row(0).to_row()];
+        let mut rows: Vec<FitRow> = vec![fitter.fit(star).unwrap().row(0)];
         rows.extend(
             STARTS
                 .iter()
-                .map(|start| fitter.fit_from(star, start).unwrap().row(0).to_row()),
+                .map(|start| fitter.fit_from(star, start).unwrap().row(0)),
         );
         for row in &rows {
             let from_answer = offset(row, &self.answer, &self.errors);
@@ -145,8 +145,7 @@ impl Case {
         let row = in_f64
             .fit(&Spectra::open(&self.star).unwrap())
             .unwrap()
-            .row(0)
-            .to_row();
+            .row(0);
         for (error, expected) in row.errors.iter().zip(self.errors) {
             assert!((error / expected - 1.0).abs() < 0.02, "{:?}", row.errors); // The answer has two digits.
         }

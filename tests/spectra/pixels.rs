@@ -1,6 +1,7 @@
 //! Pixels that integrate: models and their derivatives are means over pixels, exact for the interpolation, and labels
 //! of spectra with wide pixels are not biased.
 
+use popfit::low_level::checks::list_pixel_notes;
 use popfit::spectra::{Ids, Wavelength};
 use popfit::{
     Arm, Continuum, Device, Emulator, Error, FitRow, Interpolation, LineSpread, Pixels, Spectra,
@@ -265,7 +266,7 @@ fn a_note_warns_of_wide_pixels() {
             .collect();
         let ones = vec![1.0; grid.len()];
         let spectra = Spectra::from_arrays(grid, ones.clone(), ones, None, None).unwrap();
-        fitter(model, &Device::cpu()).pixel_notes([&spectra])
+        list_pixel_notes(&fitter(model, &Device::cpu()), [&spectra])
     };
     let wide_pixel_notes = notes(None, 1.0);
     assert!(

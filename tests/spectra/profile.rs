@@ -67,7 +67,10 @@ fn fit_stream(
     profile: bool,
 ) -> (FitTable, Option<Profile>) {
     let mut table = fitter.table();
-    let control = Control::default().profile(profile);
+    let control = Control {
+        profile,
+        ..Control::default()
+    };
     let summary = fitter
         .clone()
         .control(control.clone())
@@ -358,18 +361,20 @@ fn fitted_recalled_and_interrupted_rows_are_counted() {
     let cancel = Arc::new(AtomicBool::new(false));
     let stop = cancel.clone();
     let progress = move |done, _| stop.store(done > 0, Ordering::Relaxed);
-    let ([fits, recalled, interrupted], _) = fit_with_journal(
-        &Control::default()
-            .progress(progress)
-            .cancel(cancel)
-            .profile(true),
-    );
+    let ([fits, recalled, interrupted], _) = fit_with_journal(&Control {
+        progress: Some(Arc::new(progress)),
+        cancel,
+        profile: true,
+        ..Control::default()
+    });
     assert!(
         recalled == 0 && fits + interrupted == SPECTRA as u64 && interrupted > 0,
         "{fits} {interrupted}"
     );
-    let ([fits_of_second_run, recalled, interrupted], hash) =
-        fit_with_journal(&Control::default().profile(true));
+    let ([fits_of_second_run, recalled, interrupted], hash) = fit_with_journal(&Control {
+        profile: true,
+        ..Control::default()
+    });
     assert_eq!(
         (fits_of_second_run, recalled, interrupted),
         (SPECTRA as u64 - fits, fits, 0)

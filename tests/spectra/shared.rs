@@ -2,14 +2,17 @@
 //! (`tests/reference/make_shared.py`), and drawn with known truth.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use popfit::low_level::Journal;
+use popfit::low_level::Schema;
+use popfit::low_level::checks::check_spectra;
 use popfit::spectra::{Column, ColumnValues};
 use popfit::{
-    Continuum, Control, Device, Emulator, ExposureVelocity, FitRow, LabelColumns, LabelSettings,
-    LevenbergMarquardt, NelderMead, Schema, Spectra, SpectralFitter, SpectralModel,
-    SpectralModelBuilder, Status, VelocityScan,
+    Continuum, Control, Device, Emulator, ExposureVelocity, FitRow, LabelSettings,
+    LevenbergMarquardt, NelderMead, Spectra, SpectralFitter, SpectralModel, SpectralModelBuilder,
+    Status, VelocityScan,
 };
 use popfit_testing::fits::{devices, fitter, pick, same_bits, synb_spectra};
 use popfit_testing::random::Random;
@@ -533,9 +536,7 @@ fn what_cannot_share_labels_is_refused_by_name() {
             builder()
                 .label(
                     "feh",
-                    LabelSettings::default()
-                        .prior(0.0, 1.0)
-                        .columns(LabelColumns::default().mean("FEH0")),
+                    LabelSettings::default().prior(0.0, 1.0).mean_column("FEH0"),
                 )
                 .shared("cluster", ["feh"]),
             "from the column `FEH0`",
@@ -584,7 +585,9 @@ fn what_cannot_share_labels_is_refused_by_name() {
         message.contains("stars.npz: no column `cluster`"),
         "{message}"
     );
-    let checked = fitter().check_spectra([&without]).unwrap_err().to_string();
+    let checked = check_spectra(&fitter(), [&without])
+        .unwrap_err()
+        .to_string();
     assert_eq!(checked, message);
 }
 
@@ -638,10 +641,13 @@ fn an_interrupted_run_resumes_to_the_same_rows() {
         let control = Control::default();
         let cancel = control.cancel.clone();
         let calls = AtomicU64::new(0);
-        let stopping = control.progress(move |_, _| {
-            let is_last = calls.fetch_add(1, Ordering::Relaxed) + 1 >= n;
-            cancel.store(is_last, Ordering::Relaxed);
-        });
+        let stopping = Control {
+            progress: Some(Arc::new(move |_, _| {
+                let is_last = calls.fetch_add(1, Ordering::Relaxed) + 1 >= n;
+                cancel.store(is_last, Ordering::Relaxed);
+            })),
+            ..control
+        };
         for control in [stopping, Control::default()] {
             let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
             let mut table = fitter.table();

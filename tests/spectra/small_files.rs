@@ -63,16 +63,19 @@ fn mixed_files(spectra: &Spectra) -> Vec<Spectra<'static>> {
 fn assert_rows_meet_their_files(device: &Device, files: &[Spectra<'static>]) {
     let fitter = fitter(synb_model(), device);
     let mut table = fitter.table();
-    let control = Control::default().profile(true);
+    let control = Control {
+        profile: true,
+        ..Control::default()
+    };
     let summary = fitter
         .clone()
         .control(control.clone())
         .fit_stream(&mut Files::new(files), &mut table)
         .unwrap();
-    let mut rows = table.rows();
+    let mut rows = table.to_rows().into_iter();
     for file in files {
         for alone in fitter.fit(file).unwrap().to_rows() {
-            let row = rows.next().unwrap().to_row();
+            let row = rows.next().unwrap();
             same_bits(&row, &alone, &format!("{}, {}", device.name(), file.file));
             assert_eq!(
                 (&row.file, row.row, &row.id),

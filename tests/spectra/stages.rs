@@ -103,7 +103,7 @@ fn resampled_models_meet_the_reference() {
 /// Returns −2 ln L of one spectrum at one point.
 fn objective_at(fitter: &SpectralFitter, spectra: &Spectra, point: &[f64]) -> f64 {
     let table = fitter.fit_from(spectra, point).unwrap();
-    let row = &table.row(0).to_row();
+    let row = &table.row(0);
     assert_eq!(row.evaluations, 1, "{row:?}");
     assert!(
         row.parameters

@@ -46,7 +46,7 @@ fn assert_meets_the_reference(device: &Device) {
         .enumerate()
         .filter(|(_, gap)| **gap > 0.02)
     {
-        println!("spectrum {n}: {gap:.4} above, {:?}", table.row(n).to_row());
+        println!("spectrum {n}: {gap:.4} above, {:?}", table.row(n));
     }
     assert!(comparison.gaps.iter().all(|gap| *gap <= 0.1));
     assert!(

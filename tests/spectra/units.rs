@@ -47,8 +47,11 @@ fn scaled_network(
         Label::new("a", "", 0.0..=1.0),
         Label::new("b", "", -1.0..=1.0),
     ];
-    let layers = EmulatorLayers::new(labels, activation, vec![hidden, pixels]).output(output);
-    Emulator::from_layers(layers.wavelength(wavelength())).unwrap()
+    let layers = EmulatorLayers {
+        output,
+        ..EmulatorLayers::new(labels, activation, vec![hidden, pixels])
+    };
+    Emulator::from_layers(layers).unwrap()
 }
 
 /// Returns spectra of the network in this unit, with the same relative noise in every unit.

@@ -106,6 +106,7 @@ pub struct Problem {
 impl Problem {
     /// Replaces this problem by the one with this index in `problems`, of the same fitter, and reuses its device
     /// memory. `problems` must be those that it came from.
+    #[doc(hidden)]
     pub fn turn_to(&mut self, problems: &Problems, index: usize) -> Result<()> {
         let task = problems.task(index)?;
         if !std::sync::Arc::ptr_eq(&task.linearise.recording, &self.task.linearise.recording) {
@@ -162,6 +163,7 @@ impl Problem {
 
     /// Returns the derivatives of the residuals by `u`, (residuals, parameters), one column after another. With a
     /// continuum it is variable projection's Jacobian in Kaufman's form.
+    #[doc(hidden)]
     pub fn jacobian_columns(&self, u: &[f64]) -> Result<Vec<f64>> {
         self.check_length(u)?;
         let jacobian = self
@@ -174,6 +176,7 @@ impl Problem {
 
     /// Returns χ² with priors and hulls, without ln det C, and its gradient by `u`, which is 0 for held parameters.
     /// Anywhere, bounds or not.
+    #[doc(hidden)]
     pub fn cost_and_gradient(&self, u: &[f64]) -> Result<(f64, Vec<f64>)> {
         self.check_length(u)?;
         let (lower, upper) = self.bounds();
@@ -198,6 +201,7 @@ impl Problem {
     }
 
     /// Returns how many additions and multiplications an evaluation takes (a linearisation, if `derivatives`), roughly.
+    #[doc(hidden)]
     pub fn operations(&self, derivatives: bool) -> f64 {
         let job = if derivatives {
             &self.task.linearise

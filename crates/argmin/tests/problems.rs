@@ -137,8 +137,7 @@ fn gauss_newton_with_the_jacobian_reaches_the_fitted_minimum() {
     let row = &spectral_fitter(&Device::cpu(), false)
         .fit(&first_spectra())
         .unwrap()
-        .row(0)
-        .to_row();
+        .row(0);
     for ((found, fitted), error) in problem
         .physical(&u)
         .iter()

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use popfit::low_level::AvailableDevices;
 use popfit::{Device, Error, OutputFile};
 use popfit_cli::{Failure, cells, line, print};
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -150,7 +151,7 @@ fn gpus(named: Option<&str>) -> Result<Vec<Device>, Failure> {
             vec![name.parse::<Device>()?]
         });
     }
-    let all = Device::available()
+    let all = AvailableDevices::find_all()
         .devices
         .into_iter()
         .filter(|d| d.selector != "cpu");

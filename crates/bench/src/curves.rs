@@ -43,7 +43,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 pub fn time(device: Device, count: usize, threads: usize) -> Result<(), Failure> {
     let name = device.to_string();
     let gauss = Gauss::new(count)?;
-    let control = Control::default().threads(threads);
+    let control = Control {
+        threads: Some(threads),
+        ..Control::default()
+    };
     let fitter = CurveFitter::new(gauss::formula()?, device).control(control.clone());
     let [y, starts] = [&gauss.y, &gauss.starts]
         .map(|numbers| numbers.iter().map(|x| *x as f32).collect::<Vec<f32>>());

@@ -65,9 +65,11 @@ fn of_spectra(model: &Path, arguments: &Arguments) -> Result<(), Failure> {
     files.settings.device = Device::from(NullDevice).into();
     files.settings.batch_size = arguments.batch;
     // a pool of the run's own has names, by which its threads are told from the writer
-    let control = Control::default()
-        .profile(true)
-        .threads(arguments.threads.unwrap_or_else(all_threads));
+    let control = Control {
+        profile: true,
+        threads: Some(arguments.threads.unwrap_or_else(all_threads)),
+        ..Control::default()
+    };
     let (done, threads) = with_thread_times(|| fit_files(files, &control));
     let summary = done?.summary;
     let Some(profile) = &summary.profile else {

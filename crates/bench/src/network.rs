@@ -24,14 +24,14 @@ pub fn network(labels: usize, pixels: usize) -> Result<Emulator> {
     let layers: Vec<Layer> = layers.collect();
     let label = |k| Label::new(format!("label{k}"), "", -1.0..=1.0).scaled(0.0, 1.0);
     let labels = (0..labels).map(label).collect();
-    let network = EmulatorLayers::new(labels, Activation::Silu, layers)
-        .name("random network")
-        .output(Activation::Exp { clip: 300.0 })
-        .wavelength(
-            (0..pixels)
-                .map(|j| START * (STEP * j as f64).exp())
-                .collect(),
-        );
+    let network = EmulatorLayers {
+        name: "random network".into(),
+        output: Activation::Exp { clip: 300.0 },
+        wavelength: (0..pixels)
+            .map(|j| START * (STEP * j as f64).exp())
+            .collect(),
+        ..EmulatorLayers::new(labels, Activation::Silu, layers)
+    };
     Emulator::from_layers(network)
 }
 

@@ -163,7 +163,8 @@ fn measure(
         }
     };
     let count = spectra.len() as f64;
-    let mean = |of: &dyn Fn(popfit::RowView) -> f64| table.rows().map(of).sum::<f64>() / count;
+    let rows = table.to_rows();
+    let mean = |of: &dyn Fn(&popfit::FitRow) -> f64| rows.iter().map(of).sum::<f64>() / count;
     Ok(Point {
         axis,
         value,
@@ -171,8 +172,8 @@ fn measure(
         spectra: spectra.len(),
         milliseconds_per_fit: 1e3 * best / count,
         fits_per_s: count / best,
-        linearisations: mean(&|row| f64::from(row.evaluations())),
-        converged: mean(&|row| f64::from(u8::from(row.status().is_success()))),
+        linearisations: mean(&|row| f64::from(row.evaluations)),
+        converged: mean(&|row| f64::from(u8::from(row.status.is_success()))),
     })
 }
 

@@ -221,7 +221,11 @@ impl Stars {
             fitter.fit_from(&self.spectra.slice(0..count), &self.starts[..count * width])?;
         let evaluations = table.evaluations().iter().copied().map(f64::from).sum();
         Ok(Answers {
-            parameters: table.rows().flat_map(|row| row.parameters()).collect(),
+            parameters: table
+                .to_rows()
+                .into_iter()
+                .flat_map(|row| row.parameters)
+                .collect(),
             evaluations,
         })
     }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use popfit::low_level::report::picture;
-use popfit::{ExposureVelocities, FitTable, OutputFile, RowView};
+use popfit::{FitTable, FitValues, OutputFile};
 
 use super::Failure;
 use super::report::{open_table, warn};
@@ -113,28 +113,37 @@ impl Differences {
     }
 }
 
-/// Rows of one spectrum in both tables.
-struct Pair<'a> {
-    a: RowView<'a>,
-    b: RowView<'a>,
+/// Rows of one spectrum in the two tables, by their indices.
+struct Pair {
+    a: usize,
+    b: usize,
 }
 
 /// Returns pairs of rows with the same id; rows with equal ids are paired in their order, others left out.
-fn joined<'a>(a: &'a FitTable, b: &'a FitTable) -> Vec<Pair<'a>> {
-    let key = |row: &RowView| row.id().to_string();
-    let mut places: HashMap<String, VecDeque<RowView>> = HashMap::new();
-    b.rows()
-        .for_each(|row| places.entry(key(&row)).or_default().push_back(row));
-    let pair = |a: RowView<'a>| places.get_mut(&key(&a))?.pop_front().map(|b| Pair { a, b });
-    a.rows().filter_map(pair).collect()
+fn join_rows(a: &FitTable, b: &FitTable) -> Vec<Pair> {
+    let mut rows_by_id: HashMap<String, VecDeque<usize>> = HashMap::new();
+    for (row, id) in b.ids().iter().enumerate() {
+        rows_by_id.entry(id.to_string()).or_default().push_back(row);
+    }
+    let mut pairs = Vec::new();
+    for (row, id) in a.ids().iter().enumerate() {
+        let rows_of_b = rows_by_id.get_mut(&id.to_string());
+        if let Some(row_of_b) = rows_of_b.and_then(VecDeque::pop_front) {
+            pairs.push(Pair {
+                a: row,
+                b: row_of_b,
+            });
+        }
+    }
+    pairs
 }
 
 /// Returns the note that some ids occur in several rows of a table; `None` if all are unique.
 fn repeated_ids(table: &FitTable) -> Option<String> {
     let mut counts: HashMap<String, usize> = HashMap::new();
-    table
-        .rows()
-        .for_each(|row| *counts.entry(row.id().to_string()).or_default() += 1);
+    for id in table.ids() {
+        *counts.entry(id.to_string()).or_default() += 1;
+    }
     let repeated = counts.iter().filter(|(_, count)| **count > 1);
     // the order of a hash map is random: the smallest id makes the note the same in every run
     let (id, count) = repeated.clone().min()?;
@@ -159,15 +168,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             warn(format_args!("{}: {note}", path.display()));
         }
     }
-    let pairs = joined(&a, &b);
+    let pairs = join_rows(&a, &b);
     let missing = (a.len() - pairs.len(), b.len() - pairs.len());
-    let both: Vec<_> = pairs
+    let both: Vec<&Pair> = pairs
         .iter()
-        .filter(|Pair { a, b }| a.status().is_success() && b.status().is_success())
+        .filter(|pair| a.status()[pair.a].is_success() && b.status()[pair.b].is_success())
         .collect();
     let turned = pairs
         .iter()
-        .filter(|Pair { a, b }| a.status().is_success() != b.status().is_success())
+        .filter(|pair| a.status()[pair.a].is_success() != b.status()[pair.b].is_success())
         .count();
     line(format_args!(
         "{} spectra in both tables, {} only in A, {} only in B; {} converged in both, {turned} in one of them",
@@ -233,17 +242,22 @@ fn differences(a: &FitTable, b: &FitTable, both: &[&Pair]) -> Result<Vec<Differe
     }
     let mut all = Vec::new();
     for name in common {
-        let measured = |row: &RowView| Measured {
-            value: row.value(name).unwrap_or(f64::NAN),
-            error: row.error(name).unwrap_or(f64::NAN),
-        };
-        let values = both.iter().map(|Pair { a, b }| (measured(a), measured(b)));
+        let of_a = Column::of_parameter(a, name);
+        let of_b = Column::of_parameter(b, name);
+        let values = both
+            .iter()
+            .map(|pair| (of_a.measured(pair.a), of_b.measured(pair.b)));
         all.push(Differences::new(name.clone(), values.collect()));
     }
     // Velocities of exposures are no parameters, but as good as one.
-    let exposures: Vec<_> = both.iter().flat_map(|pair| exposures_of(pair)).collect();
-    if !exposures.is_empty() {
-        all.push(Differences::new("velocity_exposures".into(), exposures));
+    if let Some((of_a, of_b)) = ExposureColumns::new(a).zip(ExposureColumns::new(b)) {
+        let exposures: Vec<_> = both
+            .iter()
+            .flat_map(|pair| match_exposures(&of_a, &of_b, pair))
+            .collect();
+        if !exposures.is_empty() {
+            all.push(Differences::new("velocity_exposures".into(), exposures));
+        }
     }
     Ok(all)
 }
@@ -256,12 +270,6 @@ struct Measured {
 }
 
 impl Measured {
-    /// What is not there.
-    const NONE: Measured = Measured {
-        value: f64::NAN,
-        error: f64::NAN,
-    };
-
     /// Returns |A − B| / error of A, or of B where A has none; NaN where neither has a number, or the data do not
     /// determine it.
     fn difference(self, other: Measured) -> f64 {
@@ -280,22 +288,74 @@ impl Measured {
     }
 }
 
+/// The values and standard errors of a parameter.
+struct Column<'a> {
+    values: &'a [f64],
+    errors: &'a [f64],
+}
+
+impl<'a> Column<'a> {
+    /// Returns the columns of a parameter; empty ones if the table has no such parameter.
+    fn of_parameter(table: &'a FitTable, name: &str) -> Column<'a> {
+        Column {
+            values: table.floats(name).unwrap_or_default(),
+            errors: table.errors(name).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the value in a row and its error; NaN where there is none.
+    fn measured(&self, row: usize) -> Measured {
+        let number = |column: &[f64]| column.get(row).copied().unwrap_or(f64::NAN);
+        Measured {
+            value: number(self.values),
+            error: number(self.errors),
+        }
+    }
+}
+
+/// The velocities of the exposures of all spectra of a table, and their standard errors.
+struct ExposureColumns {
+    velocities: Vec<Vec<f64>>,
+    errors: Vec<Vec<f64>>,
+}
+
+impl ExposureColumns {
+    /// Returns the velocities of a table's exposures; `None` if the table has none.
+    fn new(table: &FitTable) -> Option<ExposureColumns> {
+        let lists = |name| match table.column(name)? {
+            FitValues::FloatLists(lists) => Some(lists),
+            _ => None,
+        };
+        Some(ExposureColumns {
+            velocities: lists("velocity_exposures")?,
+            errors: lists("velocity_exposures_err")?,
+        })
+    }
+
+    /// Returns the velocities of the exposures of one spectrum.
+    fn column_of_row(&self, row: usize) -> Column<'_> {
+        Column {
+            values: &self.velocities[row],
+            errors: &self.errors[row],
+        }
+    }
+}
+
 /// Returns the velocities of the exposures of a spectrum in both tables; none unless both have them. One table may have
 /// more exposures than the other.
-fn exposures_of(Pair { a, b }: &Pair) -> Vec<(Measured, Measured)> {
-    let (Some(a), Some(b)) = (a.exposure_velocities(), b.exposure_velocities()) else {
+fn match_exposures(
+    a: &ExposureColumns,
+    b: &ExposureColumns,
+    pair: &Pair,
+) -> Vec<(Measured, Measured)> {
+    let of_a = a.column_of_row(pair.a);
+    let of_b = b.column_of_row(pair.b);
+    if of_a.values.is_empty() || of_b.values.is_empty() {
         return Vec::new();
-    };
-    let measured = |exposures: &ExposureVelocities, k: usize| {
-        let value = exposures.velocities.get(k).copied();
-        value.map_or(Measured::NONE, |value| Measured {
-            value,
-            error: exposures.errors.get(k).copied().unwrap_or(f64::NAN),
-        })
-    };
-    let count = a.velocities.len().max(b.velocities.len());
+    }
+    let count = of_a.values.len().max(of_b.values.len());
     (0..count)
-        .map(|k| (measured(&a, k), measured(&b, k)))
+        .map(|exposure| (of_a.measured(exposure), of_b.measured(exposure)))
         .collect()
 }
 

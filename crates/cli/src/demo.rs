@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use popfit::demo_data;
 use popfit::low_level::FlagCounts;
 use popfit::low_level::report::{About, Collector, ReportFile, picture};
+use popfit::low_level::{Schema, TableWriter};
 use popfit::spectra::open_reader;
 use popfit::{
-    Device, Error, FitRow, FitTable, Metadata, ModelFile, OutputFile, Result, Schema, Spectra,
-    SpectralFitter, Summary, TableWriter, WriteOptions,
+    Device, Error, FitRow, FitTable, Metadata, ModelFile, OutputFile, Result, Spectra,
+    SpectralFitter, Summary, WriteOptions,
 };
 
 use super::Failure;
@@ -52,13 +53,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(starts) = file.starts {
         fitter = fitter.starts(starts);
     }
-    let metadata = Metadata::of(&fitter).model(file.text);
+    let metadata = Metadata {
+        model: file.text.into(),
+        ..Metadata::of(&fitter)
+    };
     // before the fits, which would be in vain
     let schema = Schema::of(&fitter, false);
     let writer = |name: &&str| -> Result<TableWriter, Failure> {
-        let options = WriteOptions::default()
-            .metadata(metadata.clone())
-            .overwrite(own.replaces(name, None)?);
+        let options = WriteOptions {
+            metadata: metadata.clone(),
+            overwrite: own.replaces(name, None)?,
+            ..WriteOptions::default()
+        };
         Ok(TableWriter::create(
             arguments.out.join(name),
             &schema,
@@ -67,7 +73,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let writers: Vec<_> = TABLES.iter().map(writer).collect::<Result<_, _>>()?;
     let page = own.replaces(PAGE, None)?;
-    let page = ReportFile::create(folder.join(PAGE), &WriteOptions::default().overwrite(page))?;
+    let page = ReportFile::create(
+        folder.join(PAGE),
+        &WriteOptions {
+            overwrite: page,
+            ..WriteOptions::default()
+        },
+    )?;
     let drawing = OutputFile::create(arguments.out.join(PICTURE), own.replaces(PICTURE, None)?)?;
 
     let begin = Instant::now();
@@ -148,15 +160,15 @@ fn print_comparison(table: &FitTable, truth: &Truth) {
         "pull: sd",
     ])];
     for name in table.names() {
+        let Some((values, standard_errors)) = table.floats(name).zip(table.errors(name)) else {
+            continue;
+        };
         let (mut errors, mut pulls) = (Vec::new(), Vec::new());
-        for (k, row) in table.rows().enumerate() {
+        for (k, (&value, &error)) in values.iter().zip(standard_errors).enumerate() {
             let Some(true_value) = truth.value(k, name) else {
                 continue;
             };
-            let Some((value, error)) = row.value(name).zip(row.error(name)) else {
-                continue;
-            };
-            if row.status().is_success() && error > 0.0 {
+            if table.status()[k].is_success() && error > 0.0 {
                 errors.push(error);
                 pulls.push((value - true_value) / error);
             }
@@ -179,15 +191,16 @@ fn print_first(table: &FitTable, truth: &Truth) {
     head.extend(table.names().iter().cloned());
     head.push("status".into());
     let mut rows = vec![head];
-    for (k, row) in table.rows().take(SHOWN).enumerate() {
+    for k in 0..table.len().min(SHOWN) {
+        let row = table.row(k);
         let sn = truth.sn.get(k).map_or("-".into(), |sn| format!("{sn:.0}"));
         let mut fitted = vec![
-            row.id().to_string(),
+            row.id.to_string(),
             sn,
-            format!("{:.3}", row.chi2() / row.dof() as f64),
+            format!("{:.3}", row.chi2 / row.dof as f64),
         ];
         let mut true_values = cells(["  truth", "", ""]);
-        for ((name, value), error) in table.names().iter().zip(row.parameters()).zip(row.errors()) {
+        for ((name, value), error) in table.names().iter().zip(&row.parameters).zip(&row.errors) {
             fitted.push(format!("{value:.3} ± {error:.3}"));
             true_values.push(
                 truth
@@ -195,7 +208,7 @@ fn print_first(table: &FitTable, truth: &Truth) {
                     .map_or("-".into(), |value| format!("{value:.3}        ")),
             );
         }
-        fitted.push(row.status_text().into());
+        fitted.push(row.status_text);
         rows.extend([fitted, true_values]);
     }
     print(&rows);
@@ -240,7 +253,7 @@ fn pictured(table: &FitTable, truth: &Truth) -> Option<FitRow> {
     let fitted = (0..table.len()).filter(|&k| table.status()[k].is_success());
     fitted
         .min_by(|&a, &b| distance(a).total_cmp(&distance(b)))
-        .map(|k| table.row(k).to_row())
+        .map(|k| table.row(k))
 }
 
 /// Prints what was written, and two commands to try next.

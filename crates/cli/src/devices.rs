@@ -1,6 +1,6 @@
 //! `popfit devices`: where fits can run.
 
-use popfit::{AvailableDevices, Device, DeviceDescription};
+use popfit::low_level::{AvailableDevices, DeviceDescription};
 
 use super::Failure;
 use super::rows::{cells, print};
@@ -14,8 +14,7 @@ pub fn run() -> Result<(), Failure> {
         auto,
         auto_reason,
         notes,
-        ..
-    } = Device::available();
+    } = AvailableDevices::find_all();
     let mut rows = vec![cells([
         "--device", "name", "kind", "driver", "PCI", "memory", "limits", "kernels",
     ])];

@@ -87,9 +87,11 @@ fn run_over_files(arguments: &Arguments, model: &Path, output: &Path) -> Result<
     let quiet = arguments.quiet;
     let bar = progress_bar(0, quiet);
     let shown = bar.clone();
-    let mut control = Control::default()
-        .progress(move |done, _| shown.set_position(done))
-        .profile(arguments.profile);
+    let mut control = Control {
+        progress: Some(Arc::new(move |done, _| shown.set_position(done))),
+        profile: arguments.profile,
+        ..Control::default()
+    };
     arguments.device.apply_threads(&mut control);
     let reported = Arc::new(Mutex::new(Reported::default()));
     let mut files = arguments.files(model, output)?;

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
+use popfit::RvTabWriter;
 use popfit::low_level::Journal;
+use popfit::low_level::{DeviceRows, Schema, TableWriter};
 use popfit::spectra::Ids;
-use popfit::{
-    DeviceRows, Error, FitRow, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter,
-    TableWriter, WriteOptions,
-};
+use popfit::{Error, FitRow, Result, Sink, Spectra, SpectralFitter, WriteOptions};
 
 /// Layouts of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -132,20 +131,8 @@ impl<'a> ResultWriter<'a> {
     /// The journal, if there is one, learns of the files before they have their names.
     pub fn finish(self, by_rows: &[DeviceRows], journal: Option<&mut Journal>) -> Result<()> {
         match self {
-            ResultWriter::Table(mut table) => {
-                table.made_by(by_rows);
-                match journal {
-                    Some(journal) => table.finish_journaled(journal),
-                    None => table.finish(),
-                }
-            }
-            ResultWriter::RvTab(mut table) => {
-                table.made_by(by_rows);
-                match journal {
-                    Some(journal) => table.finish_journaled(journal),
-                    None => table.finish(),
-                }
-            }
+            ResultWriter::Table(table) => table.finish_run(by_rows, journal),
+            ResultWriter::RvTab(table) => table.finish_run(by_rows, journal),
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use popfit::low_level::Journal;
-use popfit::{Error, Result, RvTabWriter};
+use popfit::low_level::models_path;
+use popfit::{Error, Result};
 
 use super::fit_files::OptionNames;
 use super::output::Format;
@@ -39,7 +40,7 @@ impl OutputFiles {
                 table.display()
             )));
         }
-        let beside = (extras.format == Format::Rvtab).then(|| RvTabWriter::models_of(table));
+        let beside = (extras.format == Format::Rvtab).then(|| models_path(table));
         let models = extras.models.map(Path::to_path_buf).or(beside);
         let page = extras.report.map(|folder| folder.join("index.html"));
         let profiles = extras.profile.then(|| profile::files(table));

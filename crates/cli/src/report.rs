@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use popfit::low_level::TableReader;
+use popfit::low_level::checks::check_spectra;
 use popfit::low_level::printable;
 use popfit::low_level::report::{About, Collector, MOST_REQUESTED, ReportFile, fitter_of_table};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
-use popfit::{Error, SpectralFitter, TableReader, WriteOptions};
+use popfit::{Error, SpectralFitter, WriteOptions};
 
 use super::Failure;
 use super::stdout::line;
@@ -52,7 +54,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let page = ReportFile::create(
         &output,
-        &WriteOptions::default().overwrite(arguments.overwrite),
+        &WriteOptions {
+            overwrite: arguments.overwrite,
+            ..WriteOptions::default()
+        },
     )?;
     let mut table = open_table(&arguments.table)?;
     let mut kept = Collector::new(&table.schema.parameters);
@@ -159,7 +164,7 @@ fn attach_spectra(
 ) -> Result<(), Failure> {
     let selection = fitter.model().complete_selection(Selection::default());
     let mut source = FilesReader::open(&arguments.spectra, &selection)?;
-    fitter.check_spectra(&source.files())?;
+    check_spectra(&fitter, &source.files())?;
     for note in source.notes() {
         warn(note);
     }

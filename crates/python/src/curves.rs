@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use numpy::PyReadonlyArray1;
 use popfit::{
-    CurveFitter, CurveModel, Curves, Device, Error, Estimator, Flags, LevenbergMarquardt,
-    NelderMead, Status, Values,
+    CurveFitter, CurveModel, Curves, Device, Error, Estimator, LevenbergMarquardt, NelderMead,
+    Status, Values,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -231,10 +231,9 @@ impl Results {
         let messages = (0..columns.len())
             .filter_map(|k| Some((k, columns.message(k)?.to_owned())))
             .collect();
-        let (status, flags) = (
-            columns.status_codes(),
-            columns.flags.iter().map(Flags::bits).collect(),
-        );
+        let status = columns.status.iter().map(|status| status.code() as i8);
+        let status = status.collect();
+        let flags = columns.flags.iter().map(|flags| flags.bits()).collect();
         Ok(Results {
             parameters: std::mem::take(&mut columns.parameters),
             errors: std::mem::take(&mut columns.errors),

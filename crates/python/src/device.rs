@@ -1,6 +1,7 @@
 //! Devices that fits can run on.
 
-use popfit::{AvailableDevices, Device};
+use popfit::Device;
+use popfit::low_level::AvailableDevices;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -17,8 +18,7 @@ pub fn devices(py: Python<'_>) -> PyResult<Found<'_>> {
         auto,
         auto_reason,
         notes,
-        ..
-    } = run_or_raise(py, Watch::default(), |_| Ok(Device::available()))?;
+    } = run_or_raise(py, Watch::default(), |_| Ok(AvailableDevices::find_all()))?;
     let list = PyList::empty(py);
     for device in devices {
         let entry = PyDict::new(py);

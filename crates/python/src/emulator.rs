@@ -81,15 +81,15 @@ impl SharedEmulator {
             }
         };
         let made = activation.parse::<Activation>().and_then(|activation| {
-            let layers = EmulatorLayers::new(labels, activation, layers)
-                .output(output)
-                .hulls(hulls)
-                .wavelength(
-                    wavelength
-                        .as_slice()
-                        .map_err(|error| Error::Usage(error.to_string()))?
-                        .to_vec(),
-                );
+            let layers = EmulatorLayers {
+                output,
+                hulls,
+                wavelength: wavelength
+                    .as_slice()
+                    .map_err(|error| Error::Usage(error.to_string()))?
+                    .to_vec(),
+                ..EmulatorLayers::new(labels, activation, layers)
+            };
             Emulator::from_layers(layers)
         });
         shared(py, made)
@@ -106,7 +106,10 @@ impl SharedEmulator {
 
     /// Writes the network to a file.
     fn write(&self, py: Python<'_>, path: PathBuf, overwrite: bool) -> PyResult<()> {
-        let options = WriteOptions::default().overwrite(overwrite);
+        let options = WriteOptions {
+            overwrite,
+            ..WriteOptions::default()
+        };
         self.emulator
             .write(path, options)
             .map_err(|error| exception(py, &error))

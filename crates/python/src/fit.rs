@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use popfit::low_level::FlagCounts;
+use popfit::low_level::checks::{check_spectra, list_notes, list_pixel_notes};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{Control, Error, FitTable, Metadata, Spectra, SpectralFitter};
 use popfit_cli::{BuiltModel, Event, FailedFile, FitFiles, FitSettings};
@@ -171,16 +172,17 @@ fn fit_paths(
 ) -> Result<Fitted, Error> {
     let mut reader = FilesReader::open(paths, selection)?;
     let files = reader.files();
-    fitter
-        .check_spectra(&files)
-        .map_err(|error| model.file.blame(error))?;
+    check_spectra(&fitter, &files).map_err(|error| model.file.blame(error))?;
     let mut notes: Vec<Note> = of_kind("note", fitter.model().assumptions()).collect();
     notes.extend(of_kind("note", reader.notes().to_vec()));
     notes.extend(of_kind(
         "warning",
-        files.iter().flat_map(|file| fitter.notes(file)).collect(),
+        files
+            .iter()
+            .flat_map(|file| list_notes(&fitter, file))
+            .collect(),
     ));
-    notes.extend(of_kind("warning", fitter.pixel_notes(&files)));
+    notes.extend(of_kind("warning", list_pixel_notes(&fitter, &files)));
     let mut table = fitter.table();
     let summary = fitter.fit_stream(&mut reader, &mut table)?;
     notes.extend(of_kind("warning", summary.failures));
@@ -194,12 +196,10 @@ fn fit_spectra(
     spectra: &Spectra<'_>,
     control: &Control,
 ) -> Result<Fitted, Error> {
-    fitter
-        .check_spectra([spectra])
-        .map_err(|error| model.file.blame(error))?;
+    check_spectra(&fitter, [spectra]).map_err(|error| model.file.blame(error))?;
     let mut notes: Vec<Note> = of_kind("note", fitter.model().assumptions()).collect();
-    notes.extend(of_kind("warning", fitter.notes(spectra)));
-    notes.extend(of_kind("warning", fitter.pixel_notes([spectra])));
+    notes.extend(of_kind("warning", list_notes(&fitter, spectra)));
+    notes.extend(of_kind("warning", list_pixel_notes(&fitter, [spectra])));
     let table = fitter.fit(spectra)?;
     Fitted::new(fitter, model, table, notes, control)
 }
@@ -214,9 +214,12 @@ impl Fitted {
         control: &Control,
     ) -> Result<Fitted, Error> {
         let mut counts = FlagCounts::new(&fitter.parameters());
-        table.rows().for_each(|row| counts.add(&row.to_row()));
+        (0..table.len()).for_each(|k| counts.add(&table.row(k)));
         // the device's name says on how many threads the run was
-        let metadata = control.scope(|| Metadata::of(fitter).model(model.file.text.clone()))?;
+        let metadata = control.scope(|| Metadata {
+            model: model.file.text.clone().into(),
+            ..Metadata::of(fitter)
+        })?;
         Ok(Fitted {
             table,
             metadata,

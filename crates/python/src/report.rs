@@ -58,7 +58,10 @@ pub fn write_report<'py>(
     run_or_raise(py, Watch::of_threads(page.threads), move |control| {
         let file = ReportFile::create(
             &page.path,
-            &WriteOptions::default().overwrite(page.overwrite),
+            &WriteOptions {
+                overwrite: page.overwrite,
+                ..WriteOptions::default()
+            },
         )?;
         let mut kept = Collector::new(table.names());
         kept.add(&table.to_rows());

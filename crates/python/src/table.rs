@@ -117,9 +117,11 @@ pub struct GivenMetadata {
 impl GivenMetadata {
     /// Returns the run's metadata as the crate has them.
     pub fn metadata(&self) -> Metadata {
-        let mut metadata = Metadata::default()
-            .model(self.model.clone())
-            .device(self.device.clone());
+        let mut metadata = Metadata {
+            model: self.model.clone().into(),
+            device: self.device.clone().into(),
+            ..Metadata::default()
+        };
         metadata.emulators = self.emulators.clone();
         metadata.settings = self.settings.clone();
         metadata
@@ -163,9 +165,11 @@ pub fn write_table(
     overwrite: bool,
 ) -> PyResult<()> {
     let table = metadata.table(py, columns)?;
-    let options = WriteOptions::default()
-        .metadata(metadata.metadata())
-        .overwrite(overwrite);
+    let options = WriteOptions {
+        metadata: metadata.metadata(),
+        overwrite,
+        ..WriteOptions::default()
+    };
     run_or_raise(py, Watch::default(), move |_| {
         table.write_with(path, options)
     })

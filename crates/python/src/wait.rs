@@ -121,16 +121,14 @@ pub fn run<T: Send>(
     let mut control = Control::default();
     if progress.is_some() {
         let (done, total) = (done.clone(), total.clone());
-        control = control.progress(move |ended, all| {
+        control.progress = Some(Arc::new(move |ended, all| {
             total.store(all, Ordering::Relaxed);
             done.store(ended, Ordering::Relaxed);
-        });
+        }));
     }
-    if let Some(timeout) = timeout {
-        control = control.timeout(timeout);
-    }
+    control.timeout = timeout;
     if let Some(cancel) = cancel {
-        control = control.cancel(cancel);
+        control.cancel = cancel;
     }
     // A user's function that runs inside a run's worker runs there: a thread of its own would wait for a pool whose
     // workers wait for Python.
@@ -147,9 +145,7 @@ pub fn run<T: Send>(
             stopped: None,
         });
     }
-    if let Some(threads) = threads {
-        control = control.threads(threads);
-    }
+    control.threads = threads;
     let report = |py: Python<'_>| match &progress {
         Some(progress) if total.load(Ordering::Relaxed) > 0 => progress
             .call1(

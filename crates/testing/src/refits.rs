@@ -131,7 +131,7 @@ pub fn refit_synb(count: usize, seed: u64) -> Refits {
 /// Returns the fit, which is the truth, and the model of the demo spectrum that is refitted.
 pub fn demo_spectrum(fitter: &SpectralFitter) -> (FitRow, ArmFit) {
     let spectrum = demo_spectra().slice(REFITTED_SPECTRUM..REFITTED_SPECTRUM + 1);
-    let truth = fitter.fit(&spectrum).unwrap().row(0).to_row();
+    let truth = fitter.fit(&spectrum).unwrap().row(0);
     let arm = fitter
         .model_spectrum(&spectrum, &truth)
         .unwrap()

@@ -18,7 +18,7 @@ const PREDICTORS: [&str; MAX_SPLINE_AXES] = ["x", "y", "z"];
 const SHIFTS: [&str; MAX_SPLINE_AXES] = ["x0", "y0", "z0"];
 
 /// A template's grid along one predictor: `first`, `first + step`, …
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub struct SplineAxis {
     /// First point of the grid.
     pub first: f64,

@@ -38,7 +38,7 @@ pub(crate) enum GridKind {
 /// assert_eq!(fits[0].start, [1.0, 0.5]);
 /// # Ok::<(), popfit::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Starts<'a> {
     pub(crate) values: Values<'a>,
     /// Names of the numbers; `None` in the order of the parameters.
@@ -103,7 +103,7 @@ impl<'a> Starts<'a> {
 /// All arrays are row by row, and may be given or lent, in f64 or in f32 ([`Values`]): `vec![…]`, `&vec` and
 /// `&slice[..]` will do. An input in f32 gives the bits that the same numbers give in f64. Curves of unequal length are
 /// padded, their padding masked. One row of starts, of sigmas or of a mask holds for all curves.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Curves<'a> {
     pub(crate) grid: GridKind,
     pub(crate) x: Values<'a>,

@@ -92,14 +92,6 @@ impl CurveColumns {
         Some(rows.chunks_exact(self.names.len()).map(move |row| row[p]))
     }
 
-    /// Returns the codes of the statuses ([`Status::code`]), one per curve.
-    pub fn status_codes(&self) -> Vec<i8> {
-        self.status
-            .iter()
-            .map(|status| status.code() as i8)
-            .collect()
-    }
-
     /// Returns the status, parameters, χ² and rounds of curve `k` as an outcome.
     pub(crate) fn outcome(&self, k: usize) -> Outcome {
         let count = self.parameters.len() / self.status.len();

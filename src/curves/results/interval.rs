@@ -28,7 +28,7 @@ struct EndSearch {
 }
 
 /// Confidence interval of one parameter of one curve: its ends are where the parameter's profile reaches a probability.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Interval {
     /// Its name.

@@ -20,7 +20,7 @@ pub fn require_finite(mut fit: CurveFit) -> CurveFit {
                 *error = f64::NAN;
             }
         }
-        fit.flags -= Flags::UNDETERMINED;
+        fit.flags.set(Flags::UNDETERMINED, false);
     }
     if fit.status.is_success() && !is_sound_fit(&fit) {
         fit.status = Status::NotFinite;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::threads;
 
 /// Statistics of many fits, one number per curve in each column.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FitStatistics {
     /// Points that are not masked.

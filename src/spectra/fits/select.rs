@@ -3,13 +3,11 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::setters::setters;
 use crate::spectra::Widening;
 
 /// Selection of the rows and arms that are read from a survey's file, and how their masks are read; empty fields
-/// select everything.
+/// select everything. Fields may be added: end a literal with `..Selection::default()`.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
 pub struct Selection {
     /// TARGETIDs of the selected spectra.
     pub target_ids: Option<Vec<i64>>,
@@ -31,26 +29,10 @@ pub struct Selection {
     pub join_exposures: bool,
 }
 
-setters!(Selection {
-    /// Replaces [`target_ids`](#structfield.target_ids).
-    target_ids: Vec<i64>, Some;
-    /// Replaces [`objtype`](#structfield.objtype).
-    objtype: impl Into<String>, into;
-    /// Replaces [`good_fibres`](#structfield.good_fibres).
-    good_fibres: bool;
-    /// Replaces [`min_signal_to_noise`](#structfield.min_signal_to_noise).
-    min_signal_to_noise: f64, Some;
-    /// Replaces [`arms`](#structfield.arms).
-    arms: Vec<String>, Some;
-    /// Replaces [`widen`](#structfield.widen).
-    widen: Widening, Some;
-    /// Replaces [`join_exposures`](#structfield.join_exposures).
-    join_exposures: bool;
-});
-
 impl Selection {
     /// Returns whether the selection may exclude spectra: by target, object type or signal-to-noise ratio. A selection
     /// of arms does not exclude spectra.
+    #[doc(hidden)]
     pub fn selects_rows(&self) -> bool {
         self.target_ids.is_some() || self.objtype.is_some() || self.min_signal_to_noise.is_some()
     }

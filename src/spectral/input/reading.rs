@@ -20,6 +20,7 @@ impl SpectralModel {
     }
 
     /// Returns the velocity of objects with several exposures; `None` if the model fits each spectrum by itself.
+    #[doc(hidden)]
     pub fn exposures(&self) -> Option<ExposureVelocity> {
         self.exposures
     }

@@ -33,7 +33,7 @@ impl RowBuilder<'_> {
             row.shared_members = Some(count as u64);
             row.shared_p = cluster.probability();
             row.at_bound = 0;
-            row.flags &= KEPT_FLAGS;
+            row.flags = row.flags & KEPT_FLAGS;
             let end = Outcome {
                 parameters: point.clone(),
                 ..outcome.clone()

@@ -1,7 +1,7 @@
 //! Velocities of the exposures of an object.
 
 /// Velocities of the exposures that were fitted together, each with its own; km/s.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ExposureVelocities {
     /// (exposures) Velocity of each exposure, in the order of the spectra; NaN without data.
     pub velocities: Vec<f64>,

@@ -1,11 +1,11 @@
 //! Counts of the flags of a stream of rows, and advice on frequent flags.
 
 use super::row::FitRow;
-use crate::flag::{FlagDescription, Flags};
+use crate::flag::{FLAG_DESCRIPTIONS, FlagDescription, Flags};
 use crate::solver::Status;
 
 /// Number of flags.
-const FLAG_COUNT: usize = Flags::DESCRIPTIONS.len();
+const FLAG_COUNT: usize = FLAG_DESCRIPTIONS.len();
 /// A flag is frequent if at least one in this many fits carries it,
 const FITS_PER_FREQUENT_FLAG: u64 = 5;
 /// and if at least this many fits do, or all.
@@ -85,7 +85,7 @@ impl FlagCounts {
         }
     }
 
-    /// Returns the number of rows with each flag, in the order of [`Flags::DESCRIPTIONS`].
+    /// Returns the number of rows with each flag, in the order of [`FLAG_DESCRIPTIONS`].
     pub fn by_flag(&self) -> &[u64] {
         &self.by_flag
     }
@@ -102,7 +102,7 @@ impl FlagCounts {
     pub fn lines(&self) -> Vec<String> {
         // 1. Report the frequent flags, the most frequent first.
         let mut frequent = Vec::new();
-        for (k, (flag, &count)) in Flags::DESCRIPTIONS.iter().zip(&self.by_flag).enumerate() {
+        for (k, (flag, &count)) in FLAG_DESCRIPTIONS.iter().zip(&self.by_flag).enumerate() {
             let is_frequent = count * FITS_PER_FREQUENT_FLAG >= self.fits
                 && count >= MIN_FREQUENT_FITS.min(self.fits.max(1));
             let typical_chi2 = (self.ln_chi2[k] / count.max(1) as f64).exp();
@@ -145,7 +145,7 @@ impl FlagCounts {
     /// fits that carry it.
     fn advise(&self, flag: &FlagDescription, chi2: f64) -> String {
         let typical = format!("χ²/dof is typically {}", format_two_digits(chi2));
-        match Flags::from_bits_truncate(flag.bit) {
+        match Flags::from_bits(flag.bit) {
             Flags::AT_BOUND => {
                 let most_frequent = self
                     .parameters

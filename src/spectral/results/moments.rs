@@ -1,7 +1,7 @@
 //! Moments of a velocity's posterior.
 
 /// Moments of the posterior in a scan of velocities; km/s.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VelocityPosterior {
     /// The velocity with the lowest objective, by interpolation with a parabola.
     pub velocity: f64,

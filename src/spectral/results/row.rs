@@ -1,12 +1,10 @@
 //! Result of a fit: one typed row per spectrum, whose fields are declared in `columns.rs`.
 
-use serde::{Deserialize, Serialize};
-
 use crate::solver::Status;
 pub use crate::spectral::results::columns::FitRow;
 
 /// Identifier of a spectrum. It is never converted to f64.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Id {
     /// An integer, such as DESI's TARGETID.
     Integer(i64),

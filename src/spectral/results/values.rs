@@ -1,4 +1,4 @@
-//! Columns of results, owned or lent by their table.
+//! Columns of results that stand alone.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,7 @@ pub enum FitValues {
 
 impl FitValues {
     /// Returns the number of rows.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             FitValues::Int32(values) => values.len(),
             FitValues::Int64(values) => values.len(),
@@ -53,11 +53,6 @@ impl FitValues {
             FitValues::Text(values) => values.len(),
             FitValues::FloatLists(values) => values.len(),
         }
-    }
-
-    /// Returns whether there is no row.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Returns the type of the values.
@@ -73,7 +68,7 @@ impl FitValues {
 }
 
 /// A column of results that stands alone: name, unit, meaning and one value per row.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FitColumn {
     /// Name, as in a written table.
@@ -101,16 +96,4 @@ impl FitColumn {
             values,
         }
     }
-}
-
-/// Values of a column of a [`FitTable`](crate::FitTable). Floats are lent by the table, others are copied.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "as in FitValues")]
-pub enum ColumnView<'a> {
-    Int32(Vec<i32>),
-    Int64(Vec<i64>),
-    Float64(&'a [f64]),
-    Text(Vec<String>),
-    FloatLists(Vec<Vec<f64>>),
 }

@@ -357,13 +357,8 @@ impl<'s> PreparedFile<'s> {
 /// Returns the flags that are known before the fit: for clipped starts and for negative flux.
 fn set_early_flags(prepared: &Prepared, samplings: &[&Sampling], is_clipped: bool) -> Flags {
     let has_negative_flux = has_negative_flux(&prepared.arms, samplings);
-    let flags = [
-        (Flags::START_CLIPPED, is_clipped),
-        (Flags::NEGATIVE_FLUX, has_negative_flux),
-    ];
+    let mut flags = Flags::empty();
+    flags.set(Flags::START_CLIPPED, is_clipped);
+    flags.set(Flags::NEGATIVE_FLUX, has_negative_flux);
     flags
-        .into_iter()
-        .filter(|(_, is_set)| *is_set)
-        .map(|(flag, _)| flag)
-        .collect()
 }

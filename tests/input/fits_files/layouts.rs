@@ -95,7 +95,15 @@ fn lamost_medium_resolution_is_read_as_two_arms_with_masks() {
         &add_medium_arm(primary(), "COADD_B", 3.7).0,
     );
     assert!(
-        read_batches(&path, &Selection::default().arms(vec!["r".into()]), 1).is_err(),
+        read_batches(
+            &path,
+            &Selection {
+                arms: Some(vec!["r".into()]),
+                ..Selection::default()
+            },
+            1
+        )
+        .is_err(),
         "no arm r"
     );
     let ragged = [
@@ -308,7 +316,13 @@ fn mwm_rows_are_spectra_of_one_arm_each() {
         "79411112/BOSS/APO/visit2",
         "79411112/BOSS/LCO/visit1",
     ];
-    assert_eq!(ids(&Selection::default().arms(vec!["boss".into()])), boss);
+    assert_eq!(
+        ids(&Selection {
+            arms: Some(vec!["boss".into()]),
+            ..Selection::default()
+        }),
+        boss
+    );
     assert_eq!(ids(&Selection::default()).len(), 6);
     assert_refused(&mwm_file([0; 4], false, &[]), &["no spectrum", "mwmStar"]);
     assert_refused(
@@ -323,7 +337,10 @@ fn read_widened(file: &FitsBytes, bits: &[u8]) -> (Vec<bool>, Vec<f64>) {
     let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
     let wide = read_batches(
         &path,
-        &Selection::default().widen(popfit::Widening::new(bits, 2.0)),
+        &Selection {
+            widen: Some(popfit::Widening::new(bits, 2.0)),
+            ..Selection::default()
+        },
         9,
     )
     .unwrap();

@@ -112,7 +112,13 @@ fn an_unknown_layout_is_refused_with_the_known_ones() {
     );
     let folder = tempfile::tempdir().unwrap();
     let path = popfit_testing::file(folder.path(), "x.fits", &unknown.0);
-    for selection in [Selection::default(), Selection::default().objtype("TGT")] {
+    for selection in [
+        Selection::default(),
+        Selection {
+            objtype: Some("TGT".into()),
+            ..Selection::default()
+        },
+    ] {
         let message = open_reader_with(&path, &selection)
             .map(|reader| reader.len())
             .unwrap_err()
@@ -146,9 +152,10 @@ fn selections_choose_rows_and_arms() {
             .collect()
     };
     assert_eq!(rows(&everything, 3), [0, 1, 2, 3]);
-    let targets = everything
-        .clone()
-        .target_ids(vec![LARGE_ID + 3, LARGE_ID, 5]);
+    let targets = Selection {
+        target_ids: Some(vec![LARGE_ID + 3, LARGE_ID, 5]),
+        ..everything.clone()
+    };
     assert_eq!(rows(&targets, 1), [0, 3]);
     let targets = &read_batches(&path, &targets, 10).unwrap()[0];
     assert_eq!(targets.ids, Ids::Integer(vec![LARGE_ID, LARGE_ID + 3]));
@@ -161,18 +168,32 @@ fn selections_choose_rows_and_arms() {
         [27.0, 28.0, 29.0]
     );
     assert_eq!(targets.slice(1..2).rows, [3]);
-    assert_eq!(rows(&everything.clone().objtype("TGT"), 10), [0, 2, 3]);
+    let stars = Selection {
+        objtype: Some("TGT".into()),
+        ..everything.clone()
+    };
+    assert_eq!(rows(&stars, 10), [0, 2, 3]);
     // The medians of arm B are 2.5 · 10, 12.5 · √50, 22.5 · √33.3, 32.5 · 5
-    assert_eq!(
-        rows(&everything.clone().min_signal_to_noise(120.0), 10),
-        [2, 3]
-    );
-    let one_arm = everything.clone().arms(vec!["r".into()]);
+    let bright = Selection {
+        min_signal_to_noise: Some(120.0),
+        ..everything.clone()
+    };
+    assert_eq!(rows(&bright, 10), [2, 3]);
+    let one_arm = Selection {
+        arms: Some(vec!["r".into()]),
+        ..everything.clone()
+    };
     assert_eq!(read_batches(&path, &one_arm, 10).unwrap()[0].arms.len(), 1);
-    let no_arm = everything.arms(vec!["x".into()]);
+    let no_arm = Selection {
+        arms: Some(vec!["x".into()]),
+        ..everything
+    };
     assert!(read_batches(&path, &no_arm, 10).is_err());
     let ap_star = popfit_testing::file(folder.path(), "apogee.fits", &ap_star_file(&[]).0);
-    let objtype = Selection::default().objtype("TGT");
+    let objtype = Selection {
+        objtype: Some("TGT".into()),
+        ..Selection::default()
+    };
     assert!(matches!(
         read_batches(&ap_star, &objtype, 10),
         Err(Error::Usage(_))
@@ -210,7 +231,10 @@ fn fibres_with_a_bad_status_are_left_out_on_request() {
             (rows, reader.notes().to_vec())
         };
         assert_eq!(read(Selection::default()), (vec![0, 1, 2, 3], Vec::new()));
-        let (rows, notes) = read(Selection::default().good_fibres(true));
+        let (rows, notes) = read(Selection {
+            good_fibres: true,
+            ..Selection::default()
+        });
         assert_eq!(rows, [0, 1]);
         assert!(
             notes[0].contains("of 4 fibres 2 with a bad FIBERSTATUS"),
@@ -220,7 +244,10 @@ fn fibres_with_a_bad_status_are_left_out_on_request() {
     // a file without statuses has no bad fibres
     let folder = tempfile::tempdir().unwrap();
     let path = popfit_testing::file(folder.path(), "x.fits", &desi().0);
-    let good = Selection::default().good_fibres(true);
+    let good = Selection {
+        good_fibres: true,
+        ..Selection::default()
+    };
     assert_eq!(open_reader_with(&path, &good).unwrap().len(), 4);
 }
 

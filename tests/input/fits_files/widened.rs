@@ -73,7 +73,10 @@ fn bits_of_sdss_widen_errors() {
     let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
     let message = read_batches(
         &path,
-        &Selection::default().widen(Widening::new([53], 2.0)),
+        &Selection {
+            widen: Some(Widening::new([53], 2.0)),
+            ..Selection::default()
+        },
         1,
     )
     .unwrap_err()

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_binary_column};
 use fitsio_pure::hdu::{FitsData, HduInfo, parse_fits};
 use fitsio_pure::image::{ImageData, read_image_data};
+use popfit::RvTabWriter;
+use popfit::low_level::{ModelWriter, Schema, TableWriter};
 use popfit::spectra::{Column, ColumnValues, Ids, Wavelength};
-use popfit::{
-    Device, FitRow, FitTable, Id, Metadata, ModelWriter, RvTabWriter, Schema, Sink, SpectralFitter,
-    TableWriter, WriteOptions,
-};
+use popfit::{Device, FitRow, FitTable, Id, Metadata, Sink, SpectralFitter, WriteOptions};
 
 use super::*;
 use popfit_testing::tiny;
@@ -142,7 +141,11 @@ fn a_table_is_read_back_with_texts_that_grow() {
         .for_each(|(row, id)| row.id = Id::Text(id.into()));
     let schema = Schema::of(&fitter(), true);
     let model = format!("# {}é\r\n[[arm]]\r\n\tname = 'b' ", "x".repeat(300));
-    let metadata = Metadata::default().device("cpu").model(model.clone());
+    let metadata = Metadata {
+        device: "cpu".into(),
+        model: model.clone().into(),
+        ..Metadata::default()
+    };
     let mut writer = TableWriter::create(&path, &schema, &metadata).unwrap();
     for row in &rows {
         writer.append(std::slice::from_ref(row)).unwrap();
@@ -509,7 +512,10 @@ fn outputs_are_checked_first_and_two_runs_are_not_mixed() {
     let path = folder.path().join("out.fits");
     let schema = Schema::of(&fitter, false);
     let rows = fitter.fit(&super::write::spectra()).unwrap().to_rows();
-    let options = || WriteOptions::default().overwrite(true);
+    let options = || WriteOptions {
+        overwrite: true,
+        ..WriteOptions::default()
+    };
     let mut first = TableWriter::create(&path, &schema, options()).unwrap();
     let mut second = TableWriter::create(&path, &schema, options()).unwrap();
     for row in &rows {

@@ -468,7 +468,7 @@ fn scale_and_offset_of_the_output_layer_follow_its_function() {
         .unwrap();
     for device in popfit_testing::fits::devices() {
         let fitter = popfit::SpectralFitter::new(model.clone(), device);
-        let row = fitter.fit(&spectra).unwrap().row(0).to_row();
+        let row = fitter.fit(&spectra).unwrap().row(0);
         assert!(
             (row.parameters[0] - 0.4).abs() < 1e-3 && row.chi2 < 1e-2,
             "{row:?}"

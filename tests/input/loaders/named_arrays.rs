@@ -72,10 +72,10 @@ fn from_file(
         .map(|array| (array.name.as_str(), to_npy(array)))
         .collect();
     let path = file(folder.path(), "s.npz", &npz(&npy_files, true));
-    let mut selection = Selection::default();
-    if let Some(widening) = widening {
-        selection = selection.widen(widening.clone());
-    }
+    let selection = Selection {
+        widen: widening.cloned(),
+        ..Selection::default()
+    };
     let prefix = format!("{}: ", path.display());
     let mut reader = open_reader_with(&path, &selection)?;
     let notes = reader

@@ -21,14 +21,16 @@ fn layers() -> EmulatorLayers {
         axes: vec![1],
         facets: vec![1.0, -2.0, -1.0, -2.0],
     };
-    EmulatorLayers::new(
-        labels,
-        Activation::Gelu,
-        vec![hidden, Layer::new(ramp(24), ramp(8))],
-    )
-    .wavelength(log_grid().to_vec())
-    .output(Activation::Exp { clip: 33.3 })
-    .hulls(vec![hull])
+    EmulatorLayers {
+        wavelength: log_grid().to_vec(),
+        output: Activation::Exp { clip: 33.3 },
+        hulls: vec![hull],
+        ..EmulatorLayers::new(
+            labels,
+            Activation::Gelu,
+            vec![hidden, Layer::new(ramp(24), ramp(8))],
+        )
+    }
 }
 
 /// Writes an emulator, and reads it again.
@@ -102,24 +104,29 @@ fn layers_in_memory_give_the_network_of_the_file() {
         Label::new("logg", "dex", 1.0..=5.0).scaled(3.0, 1.0),
     ];
     let hidden = Layer::new(ramp(6), ramp(3)).scale_and_offset(ramp(3), ramp(3));
-    let made = EmulatorLayers::new(
-        labels,
-        Activation::Silu,
-        vec![hidden, Layer::new(vec![0.5; 24], ramp(8))],
-    )
-    .wavelength(log_grid().to_vec())
-    .output(Activation::Exp { clip: 2.0 })
-    .hulls(vec![Hull {
-        axes: vec![1],
-        facets: vec![1.0, -2.0, -1.0, -2.0],
-    }]);
+    let made = EmulatorLayers {
+        wavelength: log_grid().to_vec(),
+        output: Activation::Exp { clip: 2.0 },
+        hulls: vec![Hull {
+            axes: vec![1],
+            facets: vec![1.0, -2.0, -1.0, -2.0],
+        }],
+        ..EmulatorLayers::new(
+            labels,
+            Activation::Silu,
+            vec![hidden, Layer::new(vec![0.5; 24], ramp(8))],
+        )
+    };
     assert_eq!(Emulator::from_layers(made).unwrap(), opened);
 }
 
 #[test]
 fn invalid_layers_are_refused_as_those_of_a_file() {
     let refuse = |change: fn(&mut EmulatorLayers), expected: &str| {
-        let mut layers = layers().name("mine");
+        let mut layers = EmulatorLayers {
+            name: "mine".into(),
+            ..layers()
+        };
         change(&mut layers);
         let message = Emulator::from_layers(layers).unwrap_err().to_string();
         assert!(
@@ -182,7 +189,13 @@ fn an_existing_file_is_replaced_only_if_allowed() {
     assert!(matches!(refused, Error::OutputExists { .. }), "{refused}");
     assert_eq!(std::fs::read(&path).unwrap(), b"mine");
     emulator
-        .write(&path, WriteOptions::default().overwrite(true))
+        .write(
+            &path,
+            WriteOptions {
+                overwrite: true,
+                ..WriteOptions::default()
+            },
+        )
         .unwrap();
     assert_eq!(Emulator::open(&path).unwrap(), emulator);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -219,7 +232,8 @@ fn bytes_give_the_same_network_with_the_hash_of_its_file() {
         .copied()
         .chain(log_grid().iter().map(|w| 2.0 * w))
         .collect();
-    let mut wide = layers().wavelength(gapped);
+    let mut wide = layers();
+    wide.wavelength = gapped;
     wide.layers[1] = Layer::new(ramp(48), ramp(16));
     let pieces = Emulator::from_layers(wide).unwrap();
     let demo = Emulator::open(popfit_testing::demo_emulator()).unwrap();

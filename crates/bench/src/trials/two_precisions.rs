@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use popfit::{Device, ModelFile, Precision, RowView, Spectra, SpectralFitter};
+use popfit::{Device, FitRow, ModelFile, Precision, Spectra, SpectralFitter};
 use popfit_cli::Failure;
 
 /// Limits of the classes that are counted, in errors.
@@ -15,17 +15,18 @@ const LIMITS: [f64; 4] = [1e-4, 1e-3, 1e-2, 2e-2];
 
 /// Returns the largest difference of a parameter in units of its error; infinity if only one of the fits is a success,
 /// or if a parameter is no number in one of them alone.
-fn distance(single: &RowView<'_>, double: &RowView<'_>) -> f64 {
-    if single.status().is_success() != double.status().is_success() {
+fn distance(single: &FitRow, double: &FitRow) -> f64 {
+    if single.status.is_success() != double.status.is_success() {
         return f64::INFINITY;
     }
     let pairs = single
-        .parameters()
-        .zip(double.parameters())
-        .zip(double.errors());
+        .parameters
+        .iter()
+        .zip(&double.parameters)
+        .zip(&double.errors);
     let distances = pairs.map(|((x, y), error)| match (x.is_nan(), y.is_nan()) {
         (true, true) => 0.0,
-        (false, false) if error > 0.0 => (x - y).abs() / error,
+        (false, false) if *error > 0.0 => (x - y).abs() / error,
         // a parameter at a bound has no error
         (false, false) => 0.0,
         _ => f64::INFINITY,
@@ -53,13 +54,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 .fit(&spectra)
         };
         let (single, double) = (fit(Precision::F32)?, fit(Precision::F64)?);
-        for (row, (single, double)) in single.rows().zip(double.rows()).enumerate() {
+        for (row, (single, double)) in single
+            .to_rows()
+            .into_iter()
+            .zip(double.to_rows())
+            .enumerate()
+        {
             let distance = distance(&single, &double);
             let class = LIMITS.iter().filter(|limit| distance > **limit).count();
             counts[class] += 1;
             if class == LIMITS.len() {
-                let (chi2, other) = (single.chi2(), double.chi2());
-                let (status, other_status) = (single.status(), double.status());
+                let (chi2, other) = (single.chi2, double.chi2);
+                let (status, other_status) = (single.status, double.status);
                 println!(
                     "{}, row {row}: {distance:.3} errors; {status:?}, χ² {chi2:.4} in f32, {other_status:?}, \
                      {other:.4} in f64",

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use popfit::low_level::checks::{ArmCoverage, measure_coverage};
 use popfit::spectra::{Wavelength, open_reader};
-use popfit::{ArmCoverage, Spectra, SpectralFitter};
+use popfit::{Spectra, SpectralFitter};
 
 use crate::Failure;
 use crate::rows::{cells, print as columns};
@@ -32,7 +33,7 @@ pub fn print(fitter: &SpectralFitter, heads: &[Spectra], paths: &[PathBuf]) -> R
         } else {
             None
         };
-        for coverage in fitter.coverage(first.as_ref().unwrap_or(head))? {
+        for coverage in measure_coverage(&fitter, first.as_ref().unwrap_or(head))? {
             match all.iter_mut().find(|row| row.coverage == coverage) {
                 Some(row) => row.files += 1,
                 None => all.push(Row {

@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use popfit::low_level::Schema;
+use popfit::low_level::checks::{check_spectra, list_notes, list_pixel_notes};
 use popfit::low_level::{FlagCounts, read_memory_peak};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
-use popfit::{Device, ModelFile, Schema, Spectra, SpectralFitter, SpectralModel, VelocityScan};
+use popfit::{Device, ModelFile, Spectra, SpectralFitter, SpectralModel, VelocityScan};
 
 use super::stdout::line;
 use super::{Failure, selection};
@@ -84,14 +86,12 @@ pub fn run(
         fitter = fitter.starts(starts);
     }
     let files = source.files();
-    fitter
-        .check_spectra(&files)
-        .map_err(|error| file.blame(error))?;
+    check_spectra(&fitter, &files).map_err(|error| file.blame(error))?;
     // 1. What is read, and which wavelengths of it are used.
     line("");
     arms::print(&fitter, &files, paths)?;
-    let missing = files.iter().flat_map(|file| fitter.notes(file));
-    let pixel_notes = fitter.pixel_notes(&files);
+    let missing = files.iter().flat_map(|file| list_notes(&fitter, file));
+    let pixel_notes = list_pixel_notes(&fitter, &files);
     let print_note = |note: &String| line(format_args!("\nnote: {note}"));
     source
         .notes()
@@ -125,7 +125,9 @@ pub fn run(
         return Ok(());
     };
     if pixel_notes.is_empty() {
-        fitter.pixel_notes([first]).iter().for_each(print_note);
+        list_pixel_notes(&fitter, [first])
+            .iter()
+            .for_each(print_note);
     }
     try_first(&fitter, &mut sample, total)
 }
@@ -242,12 +244,11 @@ fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result
         words(all),
         fitter.device_name()
     ));
-    let mut causes: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
-    for row in table.rows().filter(|row| !row.status().is_success()) {
-        causes
-            .entry(row.status_text())
-            .or_insert((0, row.message()))
-            .0 += 1;
+    let mut causes: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    for row in table.to_rows() {
+        if !row.status.is_success() {
+            causes.entry(row.status_text).or_insert((0, row.message)).0 += 1;
+        }
     }
     for (cause, (count, example)) in causes {
         let example = if example.is_empty() {

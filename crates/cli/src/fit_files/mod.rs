@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 
 use popfit::low_level::InputFiles;
 use popfit::low_level::Journal;
+use popfit::low_level::ModelWriter;
+use popfit::low_level::checks::{check_spectra, list_notes, list_pixel_notes};
 use popfit::low_level::report::{About, Collector, ReportFile};
 use popfit::spectra::{FilesReader, SpectraReader};
 use popfit::{
-    Control, Error, ExposureVelocity, FitRow, Metadata, ModelFile, ModelWriter, Precision, Result,
-    Sink, Spectra, SpectralFitter, Status, Summary, WriteOptions,
+    Control, Error, ExposureVelocity, FitRow, Metadata, ModelFile, Precision, Result, Sink,
+    Spectra, SpectralFitter, Status, Summary, WriteOptions,
 };
 
 use super::output::{ResultWriter, schema};
@@ -66,14 +68,15 @@ fn fit_into_one_table(mut files: FitFiles, control: &Control) -> Result<FitFiles
         .fitter(model, file.as_ref())?
         .control(control.clone());
     let spectra = source.files();
-    fitter
-        .check_spectra(&spectra)
-        .map_err(|error| match &file {
-            Some(file) => file.blame(error),
-            None => error,
-        })?;
+    check_spectra(&fitter, &spectra).map_err(|error| match &file {
+        Some(file) => file.blame(error),
+        None => error,
+    })?;
     files.report_notes(&fitter, source.notes(), &spectra);
-    let metadata = Metadata::of(&fitter).model(text);
+    let metadata = Metadata {
+        model: text.into(),
+        ..Metadata::of(&fitter)
+    };
     if !inputs.read(&control.cancel)? {
         return Err(Error::Interrupted {
             path: files.output,
@@ -102,14 +105,18 @@ fn fit_into_one_table(mut files: FitFiles, control: &Control) -> Result<FitFiles
     // An output that exists now is this run's own; one that comes later is not.
     let overwrite = files.overwrite;
     let may_replace = |file: &Path| overwrite || file.exists();
-    let options = WriteOptions::default()
-        .metadata(metadata.clone())
-        .overwrite(may_replace(&files.output));
+    let options = WriteOptions {
+        metadata: metadata.clone(),
+        overwrite: may_replace(&files.output),
+        ..WriteOptions::default()
+    };
     let mut table = ResultWriter::create(files.format, &files.output, &fitter, &spectra, options)?;
     let models = files.models.as_deref().map(|path| {
-        let options = WriteOptions::default()
-            .metadata(metadata.clone())
-            .overwrite(may_replace(path));
+        let options = WriteOptions {
+            metadata: metadata.clone(),
+            overwrite: may_replace(path),
+            ..WriteOptions::default()
+        };
         ModelWriter::create(path, &fitter, &spectra, &schema(&fitter, &spectra), options)
     });
     let mut models = models.transpose()?;
@@ -257,8 +264,8 @@ impl FitFiles {
         for note in of_model.iter().chain(of_readers) {
             self.report(Event::Note(note.clone()));
         }
-        let of_files = heads.iter().flat_map(|head| fitter.notes(head));
-        let of_pixels = fitter.pixel_notes(heads);
+        let of_files = heads.iter().flat_map(|head| list_notes(&fitter, head));
+        let of_pixels = list_pixel_notes(&fitter, heads);
         for advice in of_files.chain(of_pixels).collect::<Vec<_>>() {
             self.report(Event::Advice(advice));
         }
@@ -395,7 +402,13 @@ fn page(
     })?;
     let file = folder.join("index.html");
     let overwrite = may_replace(&file);
-    ReportFile::create(file, &WriteOptions::default().overwrite(overwrite))
+    ReportFile::create(
+        file,
+        &WriteOptions {
+            overwrite,
+            ..WriteOptions::default()
+        },
+    )
 }
 
 /// Returns the title, metadata and times that the report shows about the run.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use popfit::{
-    DeviceRows, Error, Metadata, OutputFile, Result, Schema, TableReader, TableWriter, WriteOptions,
-};
+use popfit::low_level::TableReader;
+use popfit::low_level::{DeviceRows, Schema, TableWriter};
+use popfit::{Error, Metadata, OutputFile, Result, WriteOptions};
 use serde_json::json;
 
 use super::manifest::Manifest;
@@ -90,9 +90,11 @@ pub fn merge(
     // 2. Write their rows in turn.
     metadata.device = devices.join(" + ");
     metadata.part = None;
-    let options = WriteOptions::default()
-        .metadata(metadata)
-        .overwrite(options.overwrite);
+    let options = WriteOptions {
+        metadata,
+        overwrite: options.overwrite,
+        ..WriteOptions::default()
+    };
     let mut table = TableWriter::create(output, &schema, options)?;
     let mut by_rows: Vec<DeviceRows> = Vec::new();
     let mut rows = 0;
@@ -122,8 +124,7 @@ pub fn merge(
             }
         }
     }
-    table.made_by(&by_rows);
-    table.finish()?;
+    table.finish_run(&by_rows, None)?;
 
     // 3. Say so, and remove what killed workers left.
     let success =

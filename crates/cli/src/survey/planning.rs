@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use popfit::low_level::InputFiles;
+use popfit::low_level::checks::{check_spectra, list_notes, list_pixel_notes};
 use popfit::spectra::{FilesReader, SpectraReader};
 use popfit::{Control, Error, Metadata, ModelFile, Result, SpectralModel};
 
@@ -73,7 +74,7 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
     files.settings.device = FitDevice::Selector("cpu".into());
     let fitter = files.settings.fitter(model, file.as_ref())?;
     let heads = source.files();
-    fitter.check_spectra(&heads).map_err(|error| match &file {
+    check_spectra(&fitter, &heads).map_err(|error| match &file {
         Some(file) => file.blame(error),
         None => error,
     })?;
@@ -84,8 +85,8 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
         .for_each(|note| files.report(Event::Note(note)));
     let advice: Vec<String> = heads
         .iter()
-        .flat_map(|head| fitter.notes(head))
-        .chain(fitter.pixel_notes(&heads))
+        .flat_map(|head| list_notes(&fitter, head))
+        .chain(list_pixel_notes(&fitter, &heads))
         .collect();
     advice
         .into_iter()

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use popfit::low_level::InputFiles;
+use popfit::low_level::{Schema, TableWriter};
 use popfit::spectra::{FilesReader, Selection};
-use popfit::{Control, Error, Metadata, Result, Schema, SpectralFitter, TableWriter};
+use popfit::{Control, Error, Metadata, Result, SpectralFitter};
 
 use super::Plan;
 use super::changed;
@@ -158,10 +159,12 @@ impl Worker {
         let mut source = SpectraRange::new(reader, first..first + count);
 
         // 2. Fit its spectra. Another worker may write the same part.
-        let metadata = Metadata::of(&self.fitter)
-            .model(&*manifest.model_text)
-            .emulators(manifest.emulators.clone())
-            .part(manifest.part_hash(part).unwrap_or_default());
+        let metadata = Metadata {
+            model: manifest.model_text.clone(),
+            emulators: manifest.emulators.clone(),
+            part: Some(manifest.part_hash(part).unwrap_or_default()),
+            ..Metadata::of(&self.fitter)
+        };
         let schema = Schema::of(&self.fitter, manifest.text_ids);
         let mut table = TableWriter::create_racing(&path, &schema, &metadata)?;
         let mut sink = CountingSink::new(&mut table, &self.fitter.parameters(), None);
@@ -175,10 +178,9 @@ impl Worker {
             return Err(interrupted());
         }
         inputs.check()?;
-        table.made_by(&summary.by_rows);
 
         // 3. Give it its name, unless another worker was faster.
-        match table.finish() {
+        match table.finish_run(&summary.by_rows, None) {
             Ok(()) => {
                 failures::forget(&self.plan, part);
                 Ok(PartOutcome::Fitted(FittedPart {

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::popfit;
-use popfit::{FitRow, FitTable, Flags, Id, Status, TableReader, WriteOptions};
+use popfit::low_level::TableReader;
+use popfit::{FitRow, FitTable, Flags, Id, Status, WriteOptions};
 
 /// Values that neither compress to nothing nor repeat.
 fn row(k: i64) -> FitRow {
@@ -44,7 +45,13 @@ fn table(rows: i64) -> FitTable {
 fn write(folder: &Path, name: &str, rows: i64) -> PathBuf {
     let path = folder.join(name);
     table(rows)
-        .write_with(&path, WriteOptions::default().overwrite(true))
+        .write_with(
+            &path,
+            WriteOptions {
+                overwrite: true,
+                ..WriteOptions::default()
+            },
+        )
         .unwrap();
     path
 }

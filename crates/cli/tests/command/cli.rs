@@ -528,7 +528,13 @@ fn compare_takes_velocities_of_exposures_like_a_parameter() {
         let rows: Vec<FitRow> = rows.collect();
         FitTable::from_rows(vec!["teff".into()], &rows)
             .unwrap()
-            .write_with(path, WriteOptions::default().overwrite(true))
+            .write_with(
+                path,
+                WriteOptions {
+                    overwrite: true,
+                    ..WriteOptions::default()
+                },
+            )
             .unwrap();
     };
     let compare = || popfit(&["compare", a.to_str().unwrap(), b.to_str().unwrap()]);
@@ -612,7 +618,13 @@ fn compare_passes_equal_tables_and_fails_others() {
             .with_units(table.units().to_vec());
         table
             .with_arms(vec![String::new()])
-            .write_with(&b, WriteOptions::default().overwrite(true))
+            .write_with(
+                &b,
+                WriteOptions {
+                    overwrite: true,
+                    ..WriteOptions::default()
+                },
+            )
             .unwrap();
     };
     rows[4].parameters[place] += rows[4].errors[place];

@@ -185,7 +185,10 @@ fn a_cancelled_run_is_resumed() {
     // The first batch ends the run.
     let control = Control::default();
     let cancel = control.cancel.clone();
-    let control = control.progress(move |_, _| cancel.store(true, Ordering::Relaxed));
+    let control = Control {
+        progress: Some(Arc::new(move |_, _| cancel.store(true, Ordering::Relaxed))),
+        ..control
+    };
     let mut files = demo(demo_file("model.toml"), &output);
     files.settings.batch_size = Some(2);
     let done = run(files, &control).0.unwrap();

@@ -146,13 +146,13 @@ fn a_first_fit_prints_what_its_page_shows() {
         .find(|block| block.trim_start().starts_with("id  velocity"))
         .unwrap();
     let mut printed = format!("{}\n", shown.lines().next().unwrap());
-    for row in table.rows().take(3) {
-        printed += &format!("{0} {0}", row.id());
+    for (row, id) in table.ids().iter().take(3).enumerate() {
+        printed += &format!("{id} {id}");
         for name in ["velocity", "teff"] {
             printed += &format!(
                 " {:.3} {:.3}",
-                row.value(name).unwrap(),
-                row.error(name).unwrap()
+                table.floats(name).unwrap()[row],
+                table.errors(name).unwrap()[row]
             );
         }
         printed += "\n";
@@ -192,8 +192,9 @@ fn the_tutorial_prints_what_its_page_shows() {
     // what the page says of flags and of feh
     let (table, _) = FitTable::read(folder.path().join("desi.parquet")).unwrap();
     let flags: Vec<u32> = table
-        .rows()
-        .map(|row| row.flags().bits())
+        .flags()
+        .iter()
+        .map(|flags| flags.bits())
         .filter(|bits| *bits != 0)
         .collect();
     assert_eq!(flags, [4096, 4096, 4096, 144, 4096]);

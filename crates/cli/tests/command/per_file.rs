@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use popfit::{Control, Error};
@@ -403,11 +404,14 @@ fn a_run_that_was_ended_goes_on_with_the_files_that_are_left() {
         std::fs::remove_dir_all(tree.path("out")).unwrap();
         let control = Control::default();
         let cancel = control.cancel.clone();
-        let control = control.progress(move |done, _| {
-            if done >= spectra {
-                cancel.store(true, Ordering::Relaxed);
-            }
-        });
+        let control = Control {
+            progress: Some(Arc::new(move |done, _| {
+                if done >= spectra {
+                    cancel.store(true, Ordering::Relaxed);
+                }
+            })),
+            ..control
+        };
         let done = run(&tree, &control, false).unwrap();
         let files = done.per_file.unwrap();
         assert!(files.left > 0 && done.summary.interrupted > 0, "{files:?}");

@@ -205,7 +205,11 @@ fn clusters_are_those_of_a_file_and_have_no_plan() {
     survey.fit("small.csv", &["--batch", "5"]);
     assert!(survey.bytes("one.csv") == survey.bytes("small.csv"));
     let (table, _) = popfit::FitTable::read(survey.path("one.csv")).unwrap();
-    let members: Vec<Option<u64>> = table.rows().map(|row| row.shared_members()).collect();
+    let members: Vec<Option<u64>> = table
+        .to_rows()
+        .iter()
+        .map(|row| row.shared_members)
+        .collect();
     for (k, members) in members.iter().enumerate() {
         let cluster = clusters[k % SPECTRA];
         let count = clusters.iter().filter(|&&other| other == cluster).count() as u64;
@@ -235,9 +239,12 @@ fn parts_are_read_as_one_table() {
     survey.fit("one.parquet", &[]);
     survey.plan(&["--parts", "3"]);
     let run = survey.path("run");
-    assert!(popfit::TableReader::open(&run).is_err(), "nothing is there");
+    assert!(
+        popfit::low_level::TableReader::open(&run).is_err(),
+        "nothing is there"
+    );
     survey.succeed(&["fit", "--plan", "run", "--part", "2,0", "--device", "cpu"]);
-    let mut some = popfit::TableReader::open(&run).unwrap();
+    let mut some = popfit::low_level::TableReader::open(&run).unwrap();
     assert_eq!(some.notes.len(), 1);
     assert!(
         some.notes[0].contains("1 parts before the last one are missing"),
@@ -246,7 +253,7 @@ fn parts_are_read_as_one_table() {
     );
     assert_eq!(some.read_all().unwrap().len(), 2 * SPECTRA);
     survey.succeed(&["fit", "--plan", "run", "--part", "1", "--device", "cpu"]);
-    let mut all = popfit::TableReader::open(&run).unwrap();
+    let mut all = popfit::low_level::TableReader::open(&run).unwrap();
     let (one, metadata) = popfit::FitTable::read(survey.path("one.parquet")).unwrap();
     assert_eq!(all.read_all().unwrap(), one);
     assert_eq!((all.metadata, all.notes), (metadata, Vec::new()));

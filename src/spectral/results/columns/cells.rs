@@ -133,7 +133,7 @@ implement_integer_cell!(
     "sum of flags",
     Flags::empty(),
     |flags: Flags| i64::from(flags.bits()),
-    |bits: i64| u32::try_from(bits).ok().map(Flags::from_bits_retain)
+    |bits: i64| u32::try_from(bits).ok().map(Flags::from_bits)
 );
 implement_integer_cell!(
     Option<u32>,

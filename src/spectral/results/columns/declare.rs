@@ -1,4 +1,4 @@
-//! The macro that generates the row, its view and its storage from the list of columns.
+//! The macro that generates the row and its storage from the list of columns.
 
 use crate::spectral::results::schema::Schema;
 use crate::spectral::results::values::ColumnKind;
@@ -34,8 +34,7 @@ pub struct Pattern {
     pub meaning: &'static str,
 }
 
-/// Generates these items from the list of fields in `columns/mod.rs`: `FitRow`, `Store`, `ROW_FIELDS` and the accessors
-/// of `RowView`.
+/// Generates these items from the list of fields in `columns/mod.rs`: `FitRow`, `Store` and `ROW_FIELDS`.
 macro_rules! declare {
     ($(
         $(#[doc = $doc:literal])+
@@ -44,7 +43,7 @@ macro_rules! declare {
         $(= $([$name:literal, $unit:literal, $meaning:literal])+)?;
     )+) => {
         /// The fit of one spectrum. P is the number of free parameters of the model.
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub struct FitRow {
             $($(#[doc = $doc])+ $(#[$attribute])? pub $field: $type $(<$inner>)?,)+
@@ -55,10 +54,6 @@ macro_rules! declare {
             pub(super) fn empty() -> FitRow {
                 FitRow { $($field: RowField::from_cells(std::iter::empty()),)+ }
             }
-        }
-
-        impl<'a> RowView<'a> {
-            $(accessor! { $(#[doc = $doc])+ $field: $type $(<$inner>)? })+
         }
 
         /// The fields of all rows of a table, each in columns.
@@ -99,31 +94,6 @@ macro_rules! declare {
     };
 }
 
-/// Generates the accessor of a field of a row's view. It lends texts, iterates over lists, and copies other values.
-macro_rules! accessor {
-    ($(#[doc = $doc:literal])+ $field:ident: Vec<$cell:ident>) => {
-        $(#[doc = $doc])+
-        pub fn $field(&self) -> impl ExactSizeIterator<Item = $cell> + use<'a> {
-            self.table.store.$field.row(self.index)
-        }
-    };
-    ($(#[doc = $doc:literal])+ $field:ident: Id) => { accessor! { @lent $(#[doc = $doc])+ $field: Id } };
-    ($(#[doc = $doc:literal])+ $field:ident: String) => { accessor! { @lent $(#[doc = $doc])+ $field: str } };
-    ($(#[doc = $doc:literal])+ $field:ident: Arc<str>) => { accessor! { @lent $(#[doc = $doc])+ $field: str } };
-    ($(#[doc = $doc:literal])+ $field:ident: $copied:ty) => {
-        $(#[doc = $doc])+
-        pub fn $field(&self) -> $copied {
-            RowField::from_cells(self.table.store.$field.row(self.index))
-        }
-    };
-    (@lent $(#[doc = $doc:literal])+ $field:ident: $lent:ty) => {
-        $(#[doc = $doc])+
-        pub fn $field(&self) -> &'a $lent {
-            &self.table.store.$field.single()[self.index]
-        }
-    };
-}
-
 /// Converts the word after the type of a field to its [`Presence`].
 macro_rules! presence {
     ($field:ident) => {
@@ -140,4 +110,4 @@ macro_rules! presence {
     };
 }
 
-pub(super) use {accessor, declare, presence};
+pub(super) use {declare, presence};

@@ -1,8 +1,7 @@
 //! The columns of the result table: each is declared here, and nowhere else.
 //!
-//! [`declare!`] generates from this list the row ([`FitRow`]) and the accessors of its view ([`RowView`]), the columns
-//! that a [`FitTable`](super::table::FitTable) stores, and the names, types, units and meanings ([`ROW_FIELDS`]) by
-//! which `schema.rs` lists the columns of a table. Parquet, FITS, CSV, the journal and `FitTable::into_columns` write
+//! [`declare!`] generates from this list the row ([`FitRow`]), the columns that a [`FitTable`](super::table::FitTable)
+//! stores, and the names, types, units and meanings ([`ROW_FIELDS`]) by which `schema.rs` lists the columns of a table. Parquet, FITS, CSV, the journal and `FitTable::into_columns` write
 //! and read them by [`ROW_FIELDS`] alone. A test compares it with the table in `docs/src/results.md`.
 //!
 //! To add a column, declare it here and fill its field where the row is made (`finish.rs`). Its line reads
@@ -26,19 +25,16 @@ mod declare;
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::flag::Flags;
 use crate::solver::Status;
 use crate::spectral::results::exposures::ExposureVelocities;
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::Id;
 use crate::spectral::results::schema::Schema;
-use crate::spectral::results::table::RowView;
 use cells::{Cell, RowField};
 pub use cells::{FieldColumns, InvalidCell, StoredField};
 pub use declare::{DeclaredField, Pattern, Presence};
-use declare::{accessor, declare, presence};
+use declare::{declare, presence};
 
 /// Version of the table's layout, the key `popfit.layout`. It grows when a column is removed, or changes its name,
 /// type, unit or meaning. New columns do not change it.
@@ -49,7 +45,7 @@ declare! {
     /// Identifier of the spectrum.
     id: Id = ["id", "", "Identifier of the spectrum, an integer or a text"];
     /// File of the spectrum.
-    file: #[serde(skip)] Arc<str> = ["file", "", "File of the spectrum"];
+    file: Arc<str> = ["file", "", "File of the spectrum"];
     /// Row in the file, from 0.
     row: u64 = ["row", "", "Row in that file, from 0"];
     /// Status with which the fit ended.
@@ -174,7 +170,7 @@ mod tests {
                 .map(|s| format!("| {} | `{}` | {} |", s.code(), s.name(), s.meaning())),
         );
         assert_listed(
-            Flags::DESCRIPTIONS
+            crate::flag::FLAG_DESCRIPTIONS
                 .iter()
                 .map(|f| format!("| {} | `{}` | {} |", f.bit, f.name, f.meaning)),
         );

@@ -1,6 +1,5 @@
 //! The results of a run as columns.
 
-mod row_view;
 #[cfg(test)]
 mod tests;
 
@@ -10,13 +9,10 @@ use crate::error::{Error, Result};
 use crate::flag::Flags;
 use crate::solver::Status;
 use crate::spectra::Spectra;
-use crate::spectral::results::columns::{FieldColumns, Store};
-use crate::spectral::results::moments::VelocityPosterior;
+use crate::spectral::results::columns::Store;
 use crate::spectral::results::row::{FitRow, Id};
 use crate::spectral::results::schema::{ResultColumn, Schema};
-use crate::spectral::results::values::{ColumnKind, ColumnView, FitColumn, FitValues};
-
-pub use row_view::RowView;
+use crate::spectral::results::values::{ColumnKind, FitColumn, FitValues};
 
 /// Receives the rows of a run in the order of the input.
 pub trait Sink {
@@ -79,6 +75,7 @@ impl FitTable {
 
     /// Replaces name and unit of the labels whose unit is known. The usual units (K, dex, km/s) need not be given.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_units(mut self, units: Vec<(String, String)>) -> FitTable {
         self.units = units;
         self
@@ -86,6 +83,7 @@ impl FitTable {
 
     /// Replaces the names of the model's arms. A single arm needs none.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_arms(mut self, arms: Vec<String>) -> FitTable {
         self.arms = arms;
         self.complete_columns()
@@ -95,22 +93,6 @@ impl FitTable {
     pub(crate) fn with_columns_of(mut self, schema: &Schema) -> FitTable {
         self.store.complete(&schema.columns());
         self
-    }
-
-    /// Replaces the messages of the rows, which are no column of a table.
-    ///
-    /// # Errors
-    /// Returns [`Error::Usage`] unless there is one per row.
-    pub fn with_messages(mut self, messages: Vec<String>) -> Result<FitTable> {
-        if messages.len() != self.len() {
-            return Err(Error::Usage(format!(
-                "{} messages for {} rows: give one per row",
-                messages.len(),
-                self.len()
-            )));
-        }
-        self.store.message = FieldColumns(vec![messages]);
-        Ok(self)
     }
 
     /// Adds the columns that every table has to one that lacks some of them.
@@ -247,18 +229,12 @@ impl FitTable {
         &self.arms
     }
 
-    /// Returns the values of the column of this name, which a written table has, too; `None` if there is none. For the
-    /// columns of floats, [`floats`](FitTable::floats) is shorter.
-    pub fn column(&self, name: &str) -> Option<ColumnView<'_>> {
-        if let Some(floats) = self.floats(name) {
-            return Some(ColumnView::Float64(floats));
-        }
-        match self.store.values(&self.find_column(name)?)? {
-            FitValues::Int32(values) => Some(ColumnView::Int32(values)),
-            FitValues::Int64(values) => Some(ColumnView::Int64(values)),
-            FitValues::Text(values) => Some(ColumnView::Text(values)),
-            FitValues::FloatLists(values) => Some(ColumnView::FloatLists(values)),
-            FitValues::Float64(_) => None,
+    /// Returns a copy of the column of this name, which a written table has, too; `None` if there is none. Columns of
+    /// floats are lent by [`floats`](FitTable::floats).
+    pub fn column(&self, name: &str) -> Option<FitValues> {
+        match self.floats(name) {
+            Some(floats) => Some(FitValues::Float64(floats.to_vec())),
+            None => self.store.values(&self.find_column(name)?),
         }
     }
 
@@ -326,11 +302,6 @@ impl FitTable {
         self.store.status.single()
     }
 
-    /// Returns the codes of [`status`](FitTable::status), as tables write them.
-    pub fn status_codes(&self) -> Vec<i32> {
-        self.status().iter().map(|status| status.code()).collect()
-    }
-
     /// Returns the messages about bad inputs and interrupted fits, as [`FitRow::message`] has them.
     pub fn messages(&self) -> &[String] {
         self.store.message.single()
@@ -344,12 +315,6 @@ impl FitTable {
     /// Returns the number of basins from which each minimum was found, as [`FitRow::n_starts_agree`] has it.
     pub fn n_starts_agree(&self) -> &[u32] {
         self.store.n_starts_agree.single()
-    }
-
-    /// Returns each row's posterior of the velocity; `None` without a scan, or where it gave none (a bad input, a
-    /// failed or cancelled fit).
-    pub fn posteriors(&self) -> impl ExactSizeIterator<Item = Option<VelocityPosterior>> {
-        self.rows().map(|row| row.posterior())
     }
 
     /// Returns the flags of each fit.
@@ -372,27 +337,23 @@ impl FitTable {
         self.store.evaluations.single()
     }
 
-    /// Returns the row of results of the spectrum with this index, as a view.
+    /// Returns a copy of the row of the spectrum with this index. If other rows have released errors and this one has
+    /// none, they are NaN.
     ///
     /// # Panics
     /// If `index` is not below `len()`.
-    pub fn row(&self, index: usize) -> RowView<'_> {
+    pub fn row(&self, index: usize) -> FitRow {
         assert!(
             index < self.len(),
             "row {index} of a table of {} rows",
             self.len()
         );
-        RowView { table: self, index }
+        self.store.row(index)
     }
 
-    /// Returns the rows one after another, as [`row`](FitTable::row) does.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = RowView<'_>> {
-        (0..self.len()).map(|index| RowView { table: self, index })
-    }
-
-    /// Returns a copy of all rows. If some rows have released errors, those of the others are NaN.
+    /// Returns copies of all rows, each as [`row`](FitTable::row) does.
     pub fn to_rows(&self) -> Vec<FitRow> {
-        self.rows().map(RowView::to_row).collect()
+        (0..self.len()).map(|index| self.store.row(index)).collect()
     }
 }
 

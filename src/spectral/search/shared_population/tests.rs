@@ -1,5 +1,6 @@
 //! Workers that share the populations of a device. The device is the CPU, used like a GPU with eight workers.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use popfit_testing::random::Random;
@@ -201,7 +202,10 @@ fn fit(device: DeviceChoice, batch: usize, source: &mut dyn SpectraReader) -> (F
     let mut table = fitter.table();
     let summary = fitter
         .clone()
-        .control(Control::default().profile(true))
+        .control(Control {
+            profile: true,
+            ..Control::default()
+        })
         .fit_stream(source, &mut table)
         .unwrap();
     (table, summary)
@@ -334,9 +338,11 @@ fn a_cancelled_run_does_not_cancel_the_next_one() {
         for _ in 0..2 {
             let cancel = Arc::new(AtomicBool::new(false));
             let flag = cancel.clone();
-            let control = Control::default()
-                .cancel(cancel)
-                .progress(move |_, _| flag.store(true, Ordering::Relaxed));
+            let control = Control {
+                cancel,
+                progress: Some(Arc::new(move |_, _| flag.store(true, Ordering::Relaxed))),
+                ..Control::default()
+            };
             let table = fitter.clone().control(control).fit(&spectra).unwrap();
             assert!(table.status().contains(&crate::Status::Interrupted));
             assert_same_rows(&whole, &fitter.fit(&spectra).unwrap());

@@ -99,7 +99,7 @@ pub fn read_journal(file: &mut File) -> std::io::Result<Result<JournalContent, &
                 content.outputs = outputs;
                 content.end = offset + bytes;
             }
-            Some(Record::OldBatch(_)) | None => content.damaged_bytes += bytes,
+            None => content.damaged_bytes += bytes,
         }
         offset += bytes;
     }

@@ -8,10 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use super::frame::{self, ReadRecord, frame_payload};
 
 /// First line of a journal.
-pub const JOURNAL_MAGIC: &[u8] = b"popfit journal 13\n";
-/// First lines of the journals of versions 11 and 12, which are read and continued. They have one head, whose key does
-/// not name the instruction set.
-pub const OLD_JOURNAL_MAGIC: [&[u8]; 2] = [b"popfit journal 11\n", b"popfit journal 12\n"];
+pub const JOURNAL_MAGIC: &[u8] = b"popfit journal 14\n";
 /// Maximum number of bytes in which the second copy is searched.
 const MAX_SEARCHED_BYTES: u64 = 64 << 20;
 
@@ -39,14 +36,11 @@ impl JournalHead {
 /// A copy of the head as it was read.
 enum HeadCopy {
     /// A head with this key.
-    Whole {
-        key: Vec<u8>,
-        is_old: bool,
-    },
+    Whole(Vec<u8>),
     /// The file ends before the head does.
     Torn,
     Damaged,
-    /// No journal of a known version.
+    /// No journal of this version.
     Unknown,
 }
 
@@ -65,7 +59,7 @@ pub fn read_head(
 ) -> io::Result<Result<Option<JournalHead>, &'static str>> {
     let first_copy = read_copy(file, 0, length)?;
     // 1. The first copy is whole, and the file is long enough for the second one.
-    if let HeadCopy::Whole { key, is_old: false } = &first_copy {
+    if let HeadCopy::Whole(key) = &first_copy {
         let expected = two_copies(&String::from_utf8_lossy(key));
         if length < expected.len() as u64 {
             return Ok(Ok(None));
@@ -84,14 +78,12 @@ pub fn read_head(
     if let Some(head) = read_second_copy(file, length)? {
         return Ok(Ok(Some(head)));
     }
-    // 3. Without a second copy this may be a journal of an old version, or no journal.
+    // 3. Without a second copy the head is torn or damaged, or this is no journal.
     Ok(match first_copy {
-        HeadCopy::Whole { key, .. } => {
-            let end = JOURNAL_MAGIC.len() as u64 + frame::record_length(&key);
-            Ok(Some(JournalHead::new(&key, end, false)))
-        }
         HeadCopy::Torn => Ok(None),
-        HeadCopy::Damaged => Err("its head is damaged: remove it to begin anew"),
+        HeadCopy::Whole(_) | HeadCopy::Damaged => {
+            Err("its head is damaged: remove it to begin anew")
+        }
         HeadCopy::Unknown => {
             Err("it is no journal of this version of popfit: remove it if nobody needs it")
         }
@@ -107,15 +99,12 @@ fn read_copy(file: &mut (impl Read + Seek), offset: u64, length: u64) -> io::Res
         .min(usize::try_from(bytes_left).unwrap_or(usize::MAX));
     let mut line = vec![0; line_length];
     file.read_exact(&mut line)?;
-    let is_old = OLD_JOURNAL_MAGIC
-        .iter()
-        .any(|magic| magic.starts_with(&line));
-    if !is_old && !JOURNAL_MAGIC.starts_with(&line) {
+    if !JOURNAL_MAGIC.starts_with(&line) {
         return Ok(HeadCopy::Unknown);
     }
     Ok(
         match frame::read_record(file, bytes_left - line.len() as u64)? {
-            ReadRecord::Whole(key) => HeadCopy::Whole { key, is_old },
+            ReadRecord::Whole(key) => HeadCopy::Whole(key),
             ReadRecord::Torn => HeadCopy::Torn,
             ReadRecord::Damaged(_) => HeadCopy::Damaged,
         },
@@ -133,7 +122,7 @@ fn read_second_copy(file: &mut (impl Read + Seek), length: u64) -> io::Result<Op
         return Ok(None);
     };
     Ok(match read_copy(file, offset, length)? {
-        HeadCopy::Whole { key, is_old: false } => Some(JournalHead::new(&key, 2 * offset, true)),
+        HeadCopy::Whole(key) => Some(JournalHead::new(&key, 2 * offset, true)),
         _ => None,
     })
 }

@@ -10,8 +10,8 @@ const INSTRUCTION_SET: &str = "instruction set = ";
 /// Everything on which rows depend, except the spectra.
 #[derive(Debug, PartialEq, Eq)]
 pub struct JournalKey<'a> {
-    /// Instruction set of the processor; `None` in journals of versions that did not name it.
-    pub instruction_set: Option<&'a str>,
+    /// Instruction set of the processor.
+    pub instruction_set: &'a str,
     /// Inputs of the rows, one per line.
     pub inputs: &'a str,
 }
@@ -19,27 +19,17 @@ pub struct JournalKey<'a> {
 impl JournalKey<'_> {
     /// Reads the text of a key.
     pub fn parse(text: &str) -> JournalKey<'_> {
-        match text
-            .strip_prefix(INSTRUCTION_SET)
-            .and_then(|line_and_inputs| line_and_inputs.split_once('\n'))
-        {
-            Some((instruction_set, inputs)) => JournalKey {
-                instruction_set: Some(instruction_set),
-                inputs,
-            },
-            None => JournalKey {
-                instruction_set: None,
-                inputs: text,
-            },
+        let lines = text.strip_prefix(INSTRUCTION_SET).unwrap_or(text);
+        let (instruction_set, inputs) = lines.split_once('\n').unwrap_or((lines, ""));
+        JournalKey {
+            instruction_set,
+            inputs,
         }
     }
 
     /// Returns the text of the key.
     pub fn text(&self) -> String {
-        match self.instruction_set {
-            Some(name) => format!("{INSTRUCTION_SET}{name}\n{}", self.inputs),
-            None => self.inputs.to_string(),
-        }
+        format!("{INSTRUCTION_SET}{}\n{}", self.instruction_set, self.inputs)
     }
 
     /// Returns the reason why a run with the key `now` cannot continue with the rows of this one; `None` if it can.
@@ -50,8 +40,8 @@ impl JournalKey<'_> {
                 describe_difference(self.inputs, now.inputs)
             ));
         }
-        let before = self.instruction_set?;
-        let now = now.instruction_set?;
+        let before = self.instruction_set;
+        let now = now.instruction_set;
         if before == now {
             return None;
         }
@@ -105,11 +95,7 @@ mod tests {
 
     #[test]
     fn a_key_is_read_as_it_was_written() {
-        for (instruction_set, inputs) in [
-            (Some("x86_64-v3"), "a = 1\nb = 2"),
-            (Some("aarch64-neon"), ""),
-            (None, "a"),
-        ] {
+        for (instruction_set, inputs) in [("x86_64-v3", "a = 1\nb = 2"), ("aarch64-neon", "")] {
             let key = JournalKey {
                 instruction_set,
                 inputs,

@@ -43,26 +43,21 @@ use found::read_journal;
 use frame::{ReadRecord, frame_payload};
 use key::JournalKey;
 use outputs::{OutputState, find_changed, read_states};
-use rows::{BatchRecord, KeptRows, OldRow};
+use rows::{BatchRecord, KeptRows};
 
 /// A record after the first one.
 #[derive(Serialize, Deserialize)]
 enum Record {
-    /// A batch as version 11 wrote it.
-    OldBatch(BatchRecord<Vec<Option<OldRow>>>),
     /// States of the outputs at the start of the run, before files are renamed, or after the run has written them.
     Outputs(Vec<OutputState>),
     /// A batch.
-    Batch(BatchRecord<KeptRows>),
+    Batch(BatchRecord),
 }
 
 impl Record {
-    /// Reads a record, and converts one of version 11; `None` if it is damaged.
+    /// Reads a record; `None` if it is damaged.
     fn read(payload: &[u8]) -> Option<Record> {
-        match postcard::from_bytes(payload).ok()? {
-            Record::OldBatch(batch) => Some(Record::Batch(batch.into_current())),
-            record => Some(record),
-        }
+        postcard::from_bytes(payload).ok()
     }
 }
 
@@ -143,7 +138,7 @@ impl Journal {
             });
         }
         let key = JournalKey {
-            instruction_set: Some(instruction_set),
+            instruction_set,
             inputs: key,
         };
         if resume

@@ -4,23 +4,21 @@
 use serde::{Deserialize, Serialize};
 
 use super::Hash;
-use crate::flag::Flags;
 use crate::solver::Status;
 use crate::spectral::results::columns::Store;
-use crate::spectral::results::moments::VelocityPosterior;
-use crate::spectral::results::row::{FitRow, Id};
+use crate::spectral::results::row::FitRow;
 use crate::spectral::results::schema::Schema;
 use crate::spectral::results::values::{ColumnKind, FitValues};
 
 /// The rows of one batch.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct BatchRecord<Rows> {
+pub struct BatchRecord {
     /// Index of the batch in the input.
     pub number: usize,
     /// Hash of the spectra.
     pub spectra: Hash,
     /// Rows of the spectra.
-    pub rows: Rows,
+    pub rows: KeptRows,
     /// Name of the device that made the rows.
     pub device: String,
 }
@@ -137,81 +135,6 @@ impl KeptRows {
 fn index_names(count: usize) -> Vec<String> {
     (0..count).map(|index| index.to_string()).collect()
 }
-
-/// A row as version 11 of the journal wrote it, field by field.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct OldRow {
-    id: Id,
-    row: u64,
-    status: Status,
-    status_text: String,
-    message: String,
-    rounds: u32,
-    evaluations: u32,
-    chi2: f64,
-    dof: i64,
-    objective: f64,
-    parameters: Vec<f64>,
-    errors: Vec<f64>,
-    released_errors: Vec<f64>,
-    at_bound: u32,
-    flags: Flags,
-    start: Option<u32>,
-    continuum_terms: Vec<u32>,
-    unreached: Vec<u32>,
-    n_starts_agree: u32,
-    downweighted: Option<f64>,
-    posterior: Option<VelocityPosterior>,
-    correlations: Vec<f64>,
-}
-
-impl BatchRecord<Vec<Option<OldRow>>> {
-    /// Returns the batch as this version writes it.
-    pub fn into_current(self) -> BatchRecord<KeptRows> {
-        // A row that is missing because its fit was interrupted becomes a new row, which counts as interrupted, too.
-        let rows: Vec<FitRow> = self
-            .rows
-            .into_iter()
-            .map(|row| row.map_or(FitRow::new(0, 0), Into::into))
-            .collect();
-        BatchRecord {
-            number: self.number,
-            spectra: self.spectra,
-            rows: KeptRows::new(&rows),
-            device: self.device,
-        }
-    }
-}
-
-impl From<OldRow> for FitRow {
-    fn from(old: OldRow) -> FitRow {
-        FitRow {
-            row: old.row,
-            status: old.status,
-            status_text: old.status_text,
-            message: old.message,
-            rounds: old.rounds,
-            evaluations: old.evaluations,
-            chi2: old.chi2,
-            dof: old.dof,
-            objective: old.objective,
-            parameters: old.parameters,
-            errors: old.errors,
-            released_errors: old.released_errors,
-            at_bound: old.at_bound,
-            flags: old.flags,
-            start: old.start,
-            continuum_terms: old.continuum_terms,
-            unreached: old.unreached,
-            n_starts_agree: old.n_starts_agree,
-            downweighted: old.downweighted,
-            posterior: old.posterior,
-            correlations: old.correlations,
-            ..FitRow::new(old.id, 0)
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::indexing_slicing)]
 mod tests {

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use popfit::low_level::InputFiles;
+use popfit::low_level::checks::check_spectra;
 use popfit::spectra::{FilesReader, SpectraReader};
 use popfit::{Error, Result, Spectra};
 
@@ -56,12 +57,10 @@ impl InputFile {
         let opened = InputFiles::new(&[&outputs.input]);
         let reader = FilesReader::open(&[&outputs.input], run.selection)?;
         let head = reader.empty();
-        run.fitter
-            .check_spectra([&head])
-            .map_err(|error| match run.model_file {
-                Some(file) => file.blame(error),
-                None => error,
-            })?;
+        check_spectra(run.fitter, [&head]).map_err(|error| match run.model_file {
+            Some(file) => file.blame(error),
+            None => error,
+        })?;
         let notes = reader.notes().to_vec();
         let file = InputFile {
             outputs,

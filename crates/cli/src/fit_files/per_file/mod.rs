@@ -11,10 +11,13 @@ mod sink;
 mod writer;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use popfit::{Control, DeviceRows, Error, Metadata, ModelFile, Result, Summary};
+use popfit::low_level::DeviceRows;
+use popfit::low_level::checks::check_spectra;
+use popfit::{Control, Error, Metadata, ModelFile, Result, Summary};
 
 use super::settings::{BuiltModel, Event, FitFiles};
 use super::summary::{FailedFile, FitFilesSummary, PerFileSummary};
@@ -54,8 +57,11 @@ pub(super) fn fit_into_tables(mut files: FitFiles, control: &Control) -> Result<
         .settings_of_layout(file.as_ref(), &model)?
         .fitter(model, file.as_ref())?;
     // without a file, this checks the model alone
-    fitter.check_spectra([])?;
-    let metadata = Metadata::of(&fitter).model(text);
+    check_spectra(&fitter, [])?;
+    let metadata = Metadata {
+        model: text.into(),
+        ..Metadata::of(&fitter)
+    };
     for warning in compare_metadata(&skipped, &metadata, files.format, files.option_names) {
         files.report(Event::Warning(warning));
     }
@@ -257,7 +263,7 @@ fn control_of_stream(run: &FileRun<'_>, control: &Control, begin: Instant) -> Co
     let total: u64 = run.files.iter().map(|file| file.spectra).sum();
     let mut of_stream = control.clone();
     if let Some(report) = control.progress.clone() {
-        of_stream = of_stream.progress(move |finished, _| report(done + finished, total));
+        of_stream.progress = Some(Arc::new(move |finished, _| report(done + finished, total)));
     }
     of_stream.timeout = control
         .timeout

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-use popfit::{Error, Result, RvTabWriter};
+use popfit::low_level::models_path;
+use popfit::{Error, Result};
 
 use crate::fit_files::FitFiles;
 use crate::output::Format;
@@ -89,7 +90,7 @@ fn name_outputs_of(files: &FitFiles, input: &Path, subfolder: &Path) -> FileOutp
     let (table, models) = if files.format == Format::Rvtab {
         // rvspecfit's layout always has a file of models beside the table.
         let table = files.output.join(named("rvtab_", extension));
-        let models = RvTabWriter::models_of(&table);
+        let models = models_path(&table);
         (table, Some(models))
     } else {
         let table = files.output.join(named("", extension));

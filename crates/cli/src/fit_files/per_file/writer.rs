@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use popfit::{DeviceRows, Error, FitRow, ModelWriter, Result, Sink, Spectra, WriteOptions};
+use popfit::low_level::{DeviceRows, ModelWriter};
+use popfit::{Error, FitRow, Result, Sink, Spectra, WriteOptions};
 
 use super::inputs::InputFile;
 use super::run::FileRun;
@@ -29,9 +30,11 @@ impl<'a> FileWriter<'a> {
                 source,
             })?;
         }
-        let options = WriteOptions::default()
-            .metadata(run.metadata.clone())
-            .overwrite(file.replaces);
+        let options = WriteOptions {
+            metadata: run.metadata.clone(),
+            overwrite: file.replaces,
+            ..WriteOptions::default()
+        };
         let heads = std::slice::from_ref(&file.head);
         let table = ResultWriter::create(
             run.format,

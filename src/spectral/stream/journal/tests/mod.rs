@@ -4,11 +4,11 @@ use crate::io::faults;
 
 mod heads;
 
-use super::head::{JOURNAL_MAGIC, OLD_JOURNAL_MAGIC, two_copies};
+use super::head::{JOURNAL_MAGIC, two_copies};
 use super::*;
 use crate::io::output::OutputRecord as _;
 use crate::solver::Status;
-use crate::spectral::{ExposureVelocities, Id};
+use crate::spectral::ExposureVelocities;
 
 fn spectra(flux: f64) -> Spectra<'static> {
     let grid: Vec<f64> = (0..4).map(|j| 4000.0 + f64::from(j)).collect();
@@ -215,7 +215,9 @@ fn outputs_of_others_are_not_replaced() {
 #[cfg(feature = "files")]
 #[test]
 fn a_run_recognises_its_table_before_and_after_the_rename() {
-    use crate::{Schema, TableWriter, WriteOptions};
+    use crate::WriteOptions;
+    use crate::spectral::Schema;
+    use crate::table::TableWriter;
     let folder = tempfile::tempdir().unwrap();
     let outputs = [folder.path().join("out.csv")];
     let schema = Schema {
@@ -226,7 +228,10 @@ fn a_run_recognises_its_table_before_and_after_the_rename() {
         TableWriter::create(
             &outputs[0],
             &schema,
-            WriteOptions::default().overwrite(overwrite),
+            WriteOptions {
+                overwrite,
+                ..WriteOptions::default()
+            },
         )
         .unwrap()
     };
@@ -245,7 +250,7 @@ fn a_run_recognises_its_table_before_and_after_the_rename() {
     fs::remove_file(&outputs[0]).unwrap();
     let mut journal = open(true);
     journal.claim_outputs(&outputs, false).unwrap();
-    create(false).finish_journaled(&mut journal).unwrap();
+    create(false).finish_run(&[], Some(&mut journal)).unwrap();
     journal.leave();
     assert!(is_own());
     // 3. The run is killed before the rename: the table that it was allowed to replace is still there.
@@ -273,7 +278,7 @@ fn a_run_recognises_its_table_before_and_after_the_rename() {
         std::os::unix::fs::symlink("real.csv", &outputs[0]).unwrap();
         let mut journal = open(true);
         journal.claim_outputs(&outputs, false).unwrap();
-        create(false).finish_journaled(&mut journal).unwrap();
+        create(false).finish_run(&[], Some(&mut journal)).unwrap();
         journal.leave();
         assert!(is_own());
     }
@@ -303,7 +308,7 @@ fn journals_of_other_runs_are_reported_and_not_changed() {
     assert_eq!(fs::read(&path).unwrap(), whole);
     let copy = two_copies(
         &JournalKey {
-            instruction_set: Some(&instruction_set()),
+            instruction_set: &instruction_set(),
             inputs: KEY,
         }
         .text(),
@@ -419,103 +424,6 @@ fn a_wrong_bit_costs_its_record_and_is_reported() {
                 )
             );
         }
-    }
-}
-
-/// A record that version 11 wrote has every field, and journals of versions 11 and 12 are continued.
-#[test]
-fn a_journal_of_an_older_version_is_read_and_continued() {
-    let payload = fs::read(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/data/journal_11.bin"
-    ))
-    .unwrap();
-    // 1. Every byte of the record is read.
-    let record: Record = postcard::from_bytes(&payload).unwrap();
-    assert!(
-        matches!(record, Record::OldBatch(_)) && postcard::to_stdvec(&record).unwrap() == payload
-    );
-    let Some(Record::Batch(batch)) = Record::read(&payload) else {
-        panic!()
-    };
-    let rows_of_record = batch.rows.into_rows().unwrap();
-    let [Some(first), Some(second)] = rows_of_record.as_slice() else {
-        panic!()
-    };
-    let facts = (
-        &first.id,
-        first.row,
-        first.status,
-        &*first.status_text,
-        first.rounds,
-        first.evaluations,
-        first.dof,
-    );
-    assert_eq!(
-        facts,
-        (&Id::Integer(0), 0, Status::Ftol, "ftol", 4, 77, 3656)
-    );
-    assert_eq!(
-        (first.chi2, first.objective),
-        (3773.972553985853, -20527.85143710948)
-    );
-    assert_eq!(
-        first.parameters[1..3],
-        [8174.929783956384, 2.320279155220006]
-    );
-    assert_eq!(
-        (first.errors[0], first.released_errors[1]),
-        (0.23449149847991535, 14.313517708453837)
-    );
-    assert_eq!(
-        (
-            first.n_starts_agree,
-            &*first.continuum_terms,
-            &*first.unreached
-        ),
-        (4, &[10][..], &[0][..])
-    );
-    assert_eq!(second.posterior.unwrap().kurtosis, 2.9997511275037843);
-    assert_eq!(
-        (
-            second.start,
-            second.correlations.len(),
-            second.message.as_str()
-        ),
-        (Some(0), 10, "")
-    );
-    // 2. A journal with an old first line, whose key names no instruction set, is continued.
-    for line in OLD_JOURNAL_MAGIC {
-        let folder = tempfile::tempdir().unwrap();
-        let target = folder.path().join("out.csv");
-        fs::write(
-            journal_path(&target),
-            [
-                line,
-                &frame_payload(KEY.as_bytes()),
-                &frame_payload(&payload),
-            ]
-            .concat(),
-        )
-        .unwrap();
-        let mut journal = Journal::open(&target, KEY, true).unwrap();
-        assert_eq!((journal.len(), journal.damage()), (1, None));
-        journal
-            .keep_rows(1, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu")
-            .unwrap();
-        drop(journal);
-        let mut journal = Journal::open(&target, KEY, true).unwrap();
-        assert_eq!((journal.len(), journal.has_rows_of(0)), (2, true));
-        assert!(
-            journal
-                .recall_rows(1, &spectra(1.0))
-                .unwrap()
-                .unwrap()
-                .0
-                .iter()
-                .all(Option::is_some)
-        );
-        journal.remove().unwrap();
     }
 }
 
