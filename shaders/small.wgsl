@@ -51,20 +51,22 @@ fn linearise(fit: u32, lane: u32) {
 }
 
 // Accepts or rejects the trial point by its cost, and updates the damping (Nielsen 1999, eqs. 2.20-2.21). The first
-// point is accepted, whatever it is. A cost may be higher by less than its rounding. A shortened step may gain less
-// than that: it is accepted as if its gain ratio were a half, at which the damping stays.
-fn judge() {
+// point is accepted, whatever it is; true if its sums are not finite. A cost may be higher by less than its rounding. A
+// shortened step may gain less than that: it is accepted as if its gain ratio were a half, at which the damping stays.
+// So is the first point, which no step predicted.
+fn judge() -> bool {
+    let predicted_reduction = abs(promise);
+    let reciprocal = 1.0 / predicted_reduction;
     var sum = trial_cost;
     //@for p 0 PARAMETERS
     sum += trial_normal[$p][$p];
     //@end
     let first = rounds == 0;
     let finite = is_finite(sum);
-    let predicted_reduction = abs(promise);
-    let gain_is_hidden = (promise < 0.0) & (predicted_reduction <= NOISE * cost);
+    let gain_is_hidden = SHORTENS & (promise < 0.0) & (predicted_reduction <= NOISE * cost);
     let lower = (trial_cost < cost * (1.0 + NOISE)) | (gain_is_hidden & (trial_cost <= cost * (1.0 + NOISE)));
-    let is_meaningless = first | gain_is_hidden | (predicted_reduction == 0.0);
-    let gain_ratio = select(max((cost - trial_cost) / predicted_reduction, 0.0), 0.5, is_meaningless);
+    let is_meaningless = gain_is_hidden | (predicted_reduction == 0.0);
+    let gain_ratio = select(max((cost - trial_cost) * reciprocal, 0.0), 0.5, is_meaningless);
     rounds += 1;
     if first | (finite & lower) {
         let centred = 2.0 * gain_ratio - 1.0;
@@ -80,19 +82,21 @@ fn judge() {
         nu *= 2.0;
         rejections += 1;
     }
-    if first & !finite {
-        status = NOT_FINITE;
-    }
+    return first & !finite;
 }
 
 // True if no free column of the Jacobian has a cosine with the residual above GTOL.
 fn is_flat() -> bool {
-    var flat = true;
-    let length = GTOL * sqrt(cost);
+    let residual = sqrt(cost);
     //@for p 0 PARAMETERS
-    flat = flat & (!is_free($pu) | (abs(gradient[$p]) <= length * sqrt(normal[$p][$p])));
+    let column$p = sqrt(normal[$p][$p]);
     //@end
-    return flat;
+    let length = GTOL * residual;
+    var excess = -1.0;
+    //@for p 0 PARAMETERS
+    excess = max(excess, select(-1.0, abs(gradient[$p]) - length * column$p, is_free($pu)));
+    //@end
+    return excess <= 0.0;
 }
 
 // The predictions of a step, 2 g d and d A d, and the squared lengths by which convergence is judged.
@@ -105,36 +109,29 @@ struct Promises {
 
 fn promises() -> Promises {
     var all = Promises(0.0, 0.0, 0.0, 0.0);
+    var square = 0.0; // d D d
     //@for p 0 PARAMETERS
     {
         let d = delta[$p];
-        var slope = 0.0;
-        //@for q 0 $p
-        slope += normal[$p][$q] * delta[$q];
-        //@end
-        let square = normal[$p][$p] * d * d;
+        let diagonal = normal[$p][$p];
         all.gain += 2.0 * d * gradient[$p];
-        all.loss += 2.0 * d * slope + square;
-        all.length += square;
-        all.size += select(normal[$p][$p] * accepted[$p] * accepted[$p], 0.0, d == 0.0);
+        square += damped(diagonal, least_magnitude[$p]) * d * d;
+        all.length += diagonal * d * d;
+        all.size += select(0.0, diagonal * accepted[$p] * accepted[$p], moves($pu));
     }
     //@end
+    all.loss = curvature(all.gain, mu * square);
     return all;
-}
-
-// The magnitude of a parameter, by which its steps are limited: |x|, but at least a share of its unit.
-fn magnitude(value: f32, unit: f32) -> f32 {
-    return max(abs(value), SMALLEST_MAGNITUDE * unit);
 }
 
 // True if the step moves no parameter by more than TRUSTED_STEP of its magnitude, and leaves all their signs.
 fn is_trusted() -> bool {
-    var trusted = true;
+    var excess = -1.0;
     //@for p 0 PARAMETERS
-    trusted = trusted & (abs(delta[$p]) <= TRUSTED_STEP * magnitude(accepted[$p], unit[$p]))
-        & (accepted[$p] * (accepted[$p] + delta[$p]) >= 0.0);
+    excess = max(excess, abs(delta[$p]) - TRUSTED_STEP * max(abs(accepted[$p]), least_magnitude[$p]));
+    excess = max(excess, -accepted[$p] * (accepted[$p] + delta[$p]));
     //@end
-    return trusted;
+    return excess <= 0.0;
 }
 
 // Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude; returns the share that is left.
@@ -145,7 +142,7 @@ fn shorten() -> f32 {
     }
     //@for p 0 PARAMETERS
     {
-        let longest = LARGEST_STEP * magnitude(accepted[$p], unit[$p]);
+        let longest = LARGEST_STEP * max(abs(accepted[$p]), least_magnitude[$p]);
         share = min(share, select(1.0, longest / abs(delta[$p]), abs(delta[$p]) > longest));
     }
     //@end
@@ -158,16 +155,17 @@ fn shorten() -> f32 {
 // Decides whether the fit ends, and sets the next trial point to the end of the step. A trusted last step is taken
 // without an evaluation.
 fn choose() {
+    let reciprocal = 1.0 / promise;
     let all = promises();
     let trusted = is_trusted(); // by the whole step: convergence is not judged by a shortened one
     let share = shorten();
     let reduction = all.gain - all.loss;
     // 1. Compare the reduction that all remaining steps predict together with the tolerance.
     let comparable = (promise > 0.0) & (rejections == 0) & (share == 1.0);
-    let contraction = clamp(reduction / promise, LAST_CONTRACTION, 1.0);
+    let contraction = clamp(reduction * reciprocal, LAST_CONTRACTION, 1.0);
     let remaining = select(reduction, reduction * contraction, comparable);
     let shrinkage = 1.0 - sqrt(contraction);
-    let limit = TOLERANCE * min(cost, LARGEST_COST);
+    limit = TOLERANCE * min(cost, LARGEST_COST);
     let total_factor = select(1.0, min(1.0, TOTAL_REDUCTION_FACTOR * shrinkage * shrinkage), comparable);
     is_near = remaining <= limit * total_factor;
     // 2. A step that is not trusted is evaluated, unless it predicts too small a reduction to be taken at all. A
@@ -177,7 +175,7 @@ fn choose() {
     var small_reduction = ends | (stagnates & (remaining <= LEAST_FTOL * cost));
     var small_step = all.length <= XTOL * XTOL * all.size;
     // 3. Release the floor of the damping's diagonal, so that parameters that it held back move, too.
-    if !undamped & (mu < UNDAMPED) & (small_reduction | small_step | (rounds >= MAX_FLOOR_ROUNDS)) {
+    if HAS_FLOOR & !undamped & (mu < UNDAMPED) & (small_reduction | small_step | (rounds >= MAX_FLOOR_ROUNDS)) {
         floor_share = 0.0;
     }
     small_reduction = small_reduction & undamped;
@@ -206,9 +204,9 @@ fn is_sure() -> bool {
     free_all();
     mu = 0.0;
     lowest = 0.0;
-    var sure = factorise();
+    var least = factorise();
     var inflation = 0.0;
-    var moved = 0.0;
+    var inside = true;
     // (A^-1)_pp = sum over i of v_i^2 / D_i, v = L^-1 e_p
     //@for p 0 PARAMETERS
     {
@@ -223,8 +221,8 @@ fn is_sure() -> bool {
         //@end
         delta[$p] = variance;
         inflation += normal[$p][$p] * variance;
-        moved += accepted[$p] * accepted[$p] / variance;
-        sure = sure & (normal[$p][$p] > 0.0) & is_inside($pu);
+        least = min(least, normal[$p][$p]);
+        inside = inside & is_inside($pu);
     }
     //@end
     let scale = abs(accepted[0]);
@@ -232,15 +230,27 @@ fn is_sure() -> bool {
     let squares = normal[0][0];
     let value_squared = scale * scale * squares + 2.0 * accepted[0] * offset * normal[LAST][0]
         + offset * offset * normal[LAST][LAST];
+    // divisions and roots stand together, because each alone is waited for
+    //@for p 0 PARAMETERS
+    let information$p = 1.0 / delta[$p];
+    //@end
+    var moved = 0.0;
+    //@for p 0 PARAMETERS
+    moved += accepted[$p] * accepted[$p] * information$p;
+    //@end
     let value = sqrt(max(value_squared, 0.0));
-    let bound = ROUNDINGS_OF_EXPONENT * exponent_rounding() + OTHER_ROUNDINGS * scale * sqrt(squares) + value;
+    let amplitude = sqrt(squares);
+    let exponent = exponent_rounding();
+    let of_parameters = sqrt(moved);
+    let error = sqrt(f32(PARAMETERS) * inflation * cost);
+    let allowed = ROUNDING_SHARE * sqrt(limit);
+    let bound = ROUNDINGS_OF_EXPONENT * exponent + OTHER_ROUNDINGS * scale * amplitude + value;
     // data are rounded, too, and derivatives are about as accurate as the value
     let points = f32(POINTS);
-    let of_columns = (2.0 * bound / value + sqrt(points)) * sqrt(f32(PARAMETERS) * inflation * cost);
-    let shift = HALF_ULP_OF_F32 * (2.0 * bound + of_columns + sqrt(moved));
-    let allowed = ROUNDING_SHARE * sqrt(TOLERANCE * min(cost, LARGEST_COST));
-    let has_variances = HALF_ULP_OF_F32 * points * inflation <= MAX_VARIANCE_ERROR;
-    return sure & has_variances & (value > 0.0) & (shift <= allowed) & (cost > LEAST_COST);
+    let of_columns = (2.0 * bound / value + sqrt(points)) * error;
+    let shift = HALF_ULP_OF_F32 * (2.0 * bound + of_columns + of_parameters);
+    let has_variances = inflation <= MAX_VARIANCE_ERROR / (HALF_ULP_OF_F32 * points);
+    return inside & has_variances & (shift <= allowed) & (min(least, value) > 0.0) & (cost > LEAST_COST);
 }
 
 // Writes the correlations C_pq / sqrt(C_pp C_qq), q < p, of C = A^-1, whose diagonal is_sure() has left in delta, from
@@ -285,11 +295,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     while status == RUNNING {
         if attempts == 0u {
             linearise(fit, lane);
-            judge();
+            let is_lost = judge();
             set_free();
-            if status == RUNNING && is_flat() {
-                status = GTOL_STATUS;
-            }
+            status = select(select(RUNNING, GTOL_STATUS, is_flat()), NOT_FINITE, is_lost);
         }
         if status == RUNNING {
             if solve() {
@@ -302,21 +310,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
         }
     }
-    // not GTOL: is_near belongs to the point before
-    let converged = (status == FTOL_STATUS) | (status == XTOL_STATUS) | (status == FTOL_XTOL_STATUS);
+    // not GTOL, whose code is lower than those of steps: is_near belongs to the point before
     var sure = false;
-    if SUMS_TELL && converged && is_near {
+    if SUMS_TELL && status >= FTOL_STATUS && is_near {
         sure = is_sure();
     }
+    // f64 continues from the reduction that the last step predicted
+    delta[0] = select(promise, delta[0], sure);
     let block = fit / BLOCK * BLOCK * RESULT;
     let place = fit % BLOCK;
     //@for p 0 PARAMETERS
     result[block + place * PARAMETERS + $pu] = bitcast<u32>(accepted[$p]);
     result[block + (BLOCK + place) * PARAMETERS + $pu] = bitcast<u32>(delta[$p]);
     //@end
-    if !sure {
-        result[block + (BLOCK + place) * PARAMETERS] = bitcast<u32>(promise); // f64 continues from it
-    }
     let ends = block + 2u * BLOCK * PARAMETERS;
     result[ends + place] = bitcast<u32>(cost);
     result[ends + BLOCK + place] =

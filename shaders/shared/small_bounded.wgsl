@@ -37,6 +37,25 @@ fn is_inside(p: u32) -> bool {
     return (accepted[p] > lower[p]) & (accepted[p] < upper[p]);
 }
 
+fn moves(p: u32) -> bool {
+    return delta[p] != 0.0;
+}
+
+// d A d, by its sum: a step along bounds does not solve the damped equation of held parameters.
+fn curvature(gain: f32, damping: f32) -> f32 {
+    var sum = 0.0;
+    //@for p 0 PARAMETERS
+    {
+        var slope = 0.0;
+        //@for q 0 $p
+        slope += normal[$p][$q] * delta[$q];
+        //@end
+        sum += 2.0 * delta[$p] * slope + normal[$p][$p] * delta[$p] * delta[$p];
+    }
+    //@end
+    return sum;
+}
+
 // Solves for the free parameters' part of the step, given the held ones' part.
 fn solve_free() -> bool {
     //@for p 0 PARAMETERS
@@ -51,9 +70,9 @@ fn solve_free() -> bool {
         delta[$p] = select(way[$p], right_side, free[$p]);
     }
     //@end
-    let positive = factorise();
+    let least_pivot = factorise();
     substitute();
-    return positive;
+    return least_pivot > 0.0;
 }
 
 // The step from a parameter's value to the bound that a step of `goal` would cross.
@@ -103,7 +122,7 @@ fn turn() -> bool {
     //@for p 0 PARAMETERS
     var gain$p = 0.0;
     if !free[$p] {
-        let damping = mu * max(normal[$p][$p], lowest / (unit[$p] * unit[$p])) * way[$p];
+        let damping = mu * damped(normal[$p][$p], least_magnitude[$p]) * way[$p];
         var slope = gradient[$p] - damping;
         var size = abs(gradient[$p]) + abs(damping);
         //@for q 0 $p+1

@@ -15,13 +15,22 @@ fn is_inside(p: u32) -> bool {
     return true;
 }
 
+fn moves(p: u32) -> bool {
+    return true;
+}
+
+// d A d = d g - mu d D d by the damped equation (A + mu D) d = g, from 2 d g and mu d D d.
+fn curvature(gain: f32, damping: f32) -> f32 {
+    return 0.5 * gain - damping;
+}
+
 // Solves for the damped step; false where the matrix does not factorise.
 fn solve() -> bool {
     set_lowest();
     delta = gradient;
-    let positive = factorise();
+    let least_pivot = factorise();
     substitute();
-    return positive;
+    return least_pivot > 0.0;
 }
 
 // Sets the trial point to the end of the step.

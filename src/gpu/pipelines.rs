@@ -193,7 +193,11 @@ pub(super) fn make_pipeline(
         layout: Some(&pipeline_layout),
         module,
         entry_point: Some("main"),
-        compilation_options: wgpu::PipelineCompilationOptions::default(),
+        compilation_options: wgpu::PipelineCompilationOptions {
+            // Every kernel writes what it reads there.
+            zero_initialize_workgroup_memory: false,
+            ..wgpu::PipelineCompilationOptions::default()
+        },
         cache: context.cache.as_ref().map(|cache| &cache.pipelines),
     });
     Unbound { pipeline, layout }

@@ -4,12 +4,12 @@ use super::super::layout::declare_statuses;
 use super::super::step_constants::{declare_ends, declare_step};
 use crate::error::{Error, Result};
 use crate::kernels::source::{Constants, UserCode, WgslSource};
-use crate::solver::LevenbergMarquardt;
 use crate::solver::small::packing::{
     FITS_PER_BLOCK as BLOCK, MAX_PACKED_ROUNDS, Packing, ROUNDS_SHIFT, SURE,
 };
 use crate::solver::small::{Shape, SmallProblem};
 use crate::solver::thresholds::{LEAST_XTOL, LEGS_PER_PARAMETER};
+use crate::solver::{LevenbergMarquardt, Status};
 
 /// Number of bytes of workgroup memory that every device has.
 const WORKGROUP_BYTES: usize = 16_384;
@@ -20,6 +20,12 @@ const MAX_ITERATIONS: usize = 60_000;
 /// Ratio of the rounding errors of values on a GPU to those on the CPU. WGSL allows a division an error of 2.5 units in
 /// the last place.
 const GPU_ROUNDING_FACTOR: f32 = 1.5;
+/// The kernel tells ends of steps from others by their codes, of which they are the highest.
+const _: () = {
+    let lowest = Status::Ftol.code();
+    assert!(lowest < Status::Xtol.code() && lowest < Status::FtolXtol.code());
+    assert!(lowest > Status::Gtol.code() && lowest > Status::MaxRounds.code());
+};
 /// Value of `largest_step` from which on steps are not limited.
 const UNLIMITED_STEP: f64 = 1e30;
 
@@ -125,6 +131,11 @@ pub(crate) fn small_source(
         "const SHORTENS: bool = {};",
         settings.largest_step < UNLIMITED_STEP
     ));
+    constants.line(&format!(
+        "const HAS_FLOOR: bool = {};",
+        settings.diagonal_floor > 0.0
+    ));
+    constants.float("SMALLEST_NORMAL", f32::MIN_POSITIVE.into());
     // 4. The functions that read the data, and the user's model.
     declare_access(&mut constants, problem, packing);
     declare_rounding(&mut constants, problem);

@@ -38,14 +38,15 @@ fn translate(path: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns the kernel's SPIR-V. The options are those of wgpu on a driver of Vulkan 1.3 with `robustBufferAccess2`
-/// (wgpu-hal 30, `vulkan/adapter.rs`): places in arrays of a kernel's own are clamped, and loops are bounded.
+/// (wgpu-hal 30, `vulkan/adapter.rs`): places in arrays of a kernel's own are clamped, and loops are bounded. popfit
+/// does not have workgroup memory cleared.
 fn as_spirv(module: &Module, info: &ModuleInfo) -> Result<Vec<u32>, spv::Error> {
     let (index, buffer) = (BoundsCheckPolicy::Restrict, BoundsCheckPolicy::Unchecked);
     let options = spv::Options {
         lang_version: (1, 6),
         flags: spv::WriterFlags::LABEL_VARYINGS | spv::WriterFlags::FORCE_POINT_SIZE,
         bounds_check_policies: BoundsCheckPolicies { index, buffer, ..BoundsCheckPolicies::default() },
-        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::Native,
+        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
         ..spv::Options::default()
     };
     let entry = spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: "main".into() };
