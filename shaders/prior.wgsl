@@ -8,6 +8,9 @@
 // One member an invocation. members, state (read-write), limits (spectra x 4 x PARAMETERS: lower, upper, mean, weight),
 // facets (all hulls, each facet its normal and its offset), hull_weights (HULLS per spectrum). f32. The host emits
 // `hull_rows`, one call a hull.
+//
+// With LABELLED = 1 (0 or 1) the invocation also does the work of labels.wgsl for its member, with the arrays of
+// label_rows.wgsl: both read the trial point.
 //@use math, members, state, packed, label
 
 fn limit(slot: u32, kind: u32, parameter: u32) -> f32 {
@@ -77,5 +80,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     //@for h 0 HULLS
     hull_row_$h(slot);
+    //@end
+    //@for l 0 LABELLED
+    write_label_rows(id.x);
     //@end
 }

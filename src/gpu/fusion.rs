@@ -1,5 +1,6 @@
 //! Fusion of neighbouring stages into one kernel, so that intermediate results are never written.
 //!
+//! - The priors and the labels of a network, of which both read the trial point, share a kernel.
 //! - A product in tiles activates the rows of whole members before it writes them, if they nearly fill its tile.
 //! - `normal` solves for the continuum in a first sweep over the pixels.
 //! - `normal` may also resample each pixel where it needs it.
@@ -12,7 +13,7 @@ use std::ops::Range;
 
 use crate::kernels::product::Products;
 use crate::recording::{
-    Activate, BufferId, Continuum, Normal, Product, Recording, Resample, Stage,
+    Activate, BufferId, Continuum, Labels, Normal, Prior, Product, Recording, Resample, Stage,
 };
 
 /// Number of storage buffers per kernel that WebGPU guarantees.
@@ -23,7 +24,7 @@ pub(super) const MAX_STORAGE_BUFFERS: u32 = GUARANTEED_STORAGE_BUFFERS + 1;
 /// The kinds of stages that share a kernel on an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fused {
-    /// A product activates its rows.
+    /// A product activates its rows, and the kernel of the priors writes the labels of the first layer.
     pub layers: bool,
     /// The kernel of the sums solves for the continuum.
     pub sums: bool,
@@ -62,6 +63,8 @@ pub(super) struct AllowedFusions {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FusedStages<'a> {
     Single(&'a Stage),
+    /// Penalties and labels at the trial point of a member.
+    Point(&'a Prior, &'a Labels),
     /// A product, and the activation of its rows while they are in registers.
     Layer(&'a Product, &'a Activate),
     /// Sums over pixels: of rows that are resampled where they are needed, with a continuum that is solved first.
@@ -74,6 +77,7 @@ impl<'a> FusedStages<'a> {
     pub fn from_stages(stages: &'a [Stage]) -> Option<FusedStages<'a>> {
         let fused_stages = match stages {
             [stage] => FusedStages::Single(stage),
+            [Stage::Prior(prior), Stage::Labels(labels)] => FusedStages::Point(prior, labels),
             [Stage::Product(product), Stage::Activate(activate)] => {
                 FusedStages::Layer(product, activate)
             }
@@ -93,10 +97,10 @@ impl<'a> FusedStages<'a> {
         fused_stages.is_chained().then_some(fused_stages)
     }
 
-    /// Returns whether each of the fused stages reads what the one before it writes.
+    /// Returns whether each of the fused stages reads what the one before it writes, or what that reads.
     fn is_chained(&self) -> bool {
         match self {
-            FusedStages::Single(_) => true,
+            FusedStages::Single(_) | FusedStages::Point(..) => true,
             FusedStages::Layer(product, activate) => product.output == activate.buffer,
             FusedStages::Sums(resample, continuum, normal) => {
                 let rows = normal.model;
@@ -161,6 +165,7 @@ impl AllowedFusions {
         // 1. The device's class must want this fusion, and its limits allow it.
         let is_allowed = match fused_stages {
             FusedStages::Single(_) => true,
+            FusedStages::Point(..) => self.fused.layers,
             FusedStages::Layer(product, _) => {
                 self.fused.layers
                     && products.is_some_and(|products| {

@@ -7,6 +7,7 @@ use super::layout::Layout;
 use super::step_constants::{declare_finishing, declare_step};
 use super::transfer;
 use crate::error::{Error, Result};
+use crate::kernels::Kernel;
 use crate::kernels::product::Products;
 use crate::kernels::shader::{BindingTarget, Dispatch, Shader, ShaderContext};
 use crate::math::Real;
@@ -60,6 +61,12 @@ impl FusedStages<'_> {
     fn make_shader(self, context: &ShaderContext<'_>) -> Result<Shader> {
         match self {
             FusedStages::Single(stage) => stage.shader(context),
+            FusedStages::Point(prior, labels) => {
+                let mut shader = prior.shader(context)?;
+                shader.constants.unsigned("LABELLED", 1);
+                labels.declare_rows(&mut shader, context);
+                Ok(shader)
+            }
             FusedStages::Layer(product, activate) => {
                 let mut shader = product.product_shader(context, true)?;
                 activate.declare_layer(&mut shader, context);

@@ -63,6 +63,16 @@ impl Kernel for Labels {
             Dispatch::MEMBERS,
         );
         shader.bind_state(false);
+        self.declare_rows(&mut shader, context);
+        Ok(shader)
+    }
+}
+
+impl Labels {
+    /// Adds to a shader the output and the statements that the shared file `label_rows` needs.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn declare_rows(&self, shader: &mut Shader, context: &ShaderContext<'_>) {
+        shader.uses.push("label_rows");
         shader.bind_block(context, "output", "f32", self.output, true);
         // One statement per label, and one per derivative.
         let tangent_parameters = tangents(&self.inputs);
@@ -104,7 +114,6 @@ impl Kernel for Labels {
             },
         );
         shader.constants.unsigned("STRIDE", self.stride);
-        Ok(shader)
     }
 }
 

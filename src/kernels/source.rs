@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 36] = [
+const SHARED: [(&str, &str); 37] = [
     (
         "activation",
         include_str!("../../shaders/shared/activation.wgsl"),
@@ -46,6 +46,10 @@ const SHARED: [(&str, &str); 36] = [
     ),
     ("judge", include_str!("../../shaders/shared/judge.wgsl")),
     ("label", include_str!("../../shaders/shared/label.wgsl")),
+    (
+        "label_rows",
+        include_str!("../../shaders/shared/label_rows.wgsl"),
+    ),
     ("layer", include_str!("../../shaders/shared/layer.wgsl")),
     (
         "least_squares",
