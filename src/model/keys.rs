@@ -213,7 +213,7 @@ impl<'a> Section<'a> {
         let limits = self.read_value(
             name,
             "[low, high], finite numbers or { column = \"NAME\" }",
-            parse_setting_pair,
+            |value| parse_pair(value, |item| parse_setting(item, parse_number)),
         )?;
         if let Some((low, high)) = &limits {
             // A column can give any number.
@@ -239,24 +239,21 @@ impl<'a> Section<'a> {
     /// Reads an optional `[low, high]`; `None` if the key is absent, [`Error::BadBounds`] unless both are finite and
     /// low ≤ high.
     pub fn read_interval(&self, name: &str) -> Result<Option<(f64, f64)>> {
-        let Some((low, high)) =
-            self.read_value(name, "[low, high], two finite numbers", parse_pair)?
-        else {
-            return Ok(None);
-        };
-        self.check_order(name, low, high)
+        let interval = self.read_value(name, "[low, high], two finite numbers", |value| {
+            parse_pair(value, parse_number)
+        })?;
+        match interval {
+            Some((low, high)) => self.check_order(name, low, high),
+            None => Ok(None),
+        }
     }
 
     /// Reads an array of intervals `[[low, high], …]`, each finite and low ≤ high; empty if the key is absent.
     pub fn read_intervals(&self, name: &str) -> Result<Vec<(f64, f64)>> {
         let intervals = self.read_value(name, "[[low, high], …]", |value| {
-            value
-                .as_array()?
-                .iter()
-                .map(|item| parse_pair(item.get_ref()))
-                .collect()
+            parse_array(value, |item| parse_pair(item, parse_number))
         })?;
-        let intervals: Vec<(f64, f64)> = intervals.unwrap_or_default();
+        let intervals = intervals.unwrap_or_default();
         for &(low, high) in &intervals {
             self.check_order(name, low, high)?;
         }
@@ -272,23 +269,13 @@ impl<'a> Section<'a> {
                 .filter(|bit| *bit <= Widening::MAX_MASK_BIT)
         };
         let expectation = format!("an array of integers from 0 to {}", Widening::MAX_MASK_BIT);
-        self.read_value(name, &expectation, |value| {
-            value
-                .as_array()?
-                .iter()
-                .map(|item| parse_bit(item.get_ref()))
-                .collect()
-        })
+        self.read_value(name, &expectation, |value| parse_array(value, parse_bit))
     }
 
     /// Reads an optional array of strings; `None` if the key is absent, an error if a value is of another type.
     pub fn read_texts(&self, name: &str) -> Result<Option<Vec<String>>> {
         self.read_value(name, "an array of strings", |value| {
-            value
-                .as_array()?
-                .iter()
-                .map(|item| item.get_ref().as_str().map(str::to_string))
-                .collect()
+            parse_array(value, |item| item.as_str().map(str::to_string))
         })
     }
 
@@ -394,6 +381,15 @@ impl<'a> Section<'a> {
     }
 }
 
+/// Reads an array, each item with `parse`; `None` for values of other types, or if `parse` returns `None` for an item.
+fn parse_array<T>(
+    value: &DeValue<'_>,
+    parse: impl Fn(&DeValue<'_>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let items = value.as_array()?;
+    items.iter().map(|item| parse(item.get_ref())).collect()
+}
+
 /// Reads a non-negative integer in any radix of TOML; `None` for other values.
 fn parse_integer(value: &DeValue<'_>) -> Option<usize> {
     let integer = value.as_integer()?;
@@ -424,21 +420,10 @@ fn parse_setting(value: &DeValue<'_>, parse: fn(&DeValue<'_>) -> Option<f64>) ->
     (table.len() == 1).then(|| Setting::Column(column.to_string()))
 }
 
-/// Reads an array of two numbers, NaN and infinities included; `None` for anything else.
-fn parse_pair(value: &DeValue<'_>) -> Option<(f64, f64)> {
+/// Reads an array of two items, each with `parse`; `None` for anything else.
+fn parse_pair<T>(value: &DeValue<'_>, parse: impl Fn(&DeValue<'_>) -> Option<T>) -> Option<(T, T)> {
     let [low, high] = &value.as_array()?[..] else {
         return None;
     };
-    Some((parse_number(low.get_ref())?, parse_number(high.get_ref())?))
-}
-
-/// Reads an array of two, each a number or `{ column = "NAME" }`; `None` for anything else.
-fn parse_setting_pair(value: &DeValue<'_>) -> Option<(Setting, Setting)> {
-    let [low, high] = &value.as_array()?[..] else {
-        return None;
-    };
-    Some((
-        parse_setting(low.get_ref(), parse_number)?,
-        parse_setting(high.get_ref(), parse_number)?,
-    ))
+    Some((parse(low.get_ref())?, parse(high.get_ref())?))
 }
