@@ -141,53 +141,6 @@ pub(super) struct FiniteDifferences<'a> {
 }
 
 impl FiniteDifferences<'_> {
-    /// Computes values and, from differences of values, derivatives by each parameter into `rows` (1 + P, n). The model
-    /// is never evaluated outside the limits. Where it is not finite on one side of a parameter, the difference is
-    /// taken between the other side and the parameter itself. Where steps change the values too much, or by little more
-    /// than the rounding of f32, others are taken.
-    pub fn linearise(&self, rows: &mut [f64]) -> Result<(), Failure> {
-        let points = rows.len() / (1 + self.input.parameters.len());
-        // 1. The values at the parameters, and at the usual steps from them.
-        let mut steps = self.usual_steps();
-        let mut parameters = self.input.parameters.to_vec();
-        self.append_points(Sides::Both, &steps, &mut parameters);
-        let mut values = self.evaluate_points(&parameters, points)?;
-        rows[..points].copy_from_slice(&values[..points]);
-        values.drain(..points);
-        // 2. Differences, and those of other steps where some are too long or too short.
-        for _ in 0..=MAX_STEP_CORRECTIONS {
-            steps = self.combine(Sides::Both, &steps, &values, rows);
-            if steps.is_empty() {
-                break;
-            }
-            parameters.clear();
-            self.append_points(Sides::Both, &steps, &mut parameters);
-            values = self.evaluate_points(&parameters, points)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the values (rows, n) at points (rows, P), by one call of the model if it takes many.
-    fn evaluate_points(&self, parameters: &[f64], points: usize) -> Result<Vec<f64>, Failure> {
-        let count = self.input.parameters.len();
-        let rows = parameters.len() / count;
-        let mut values = vec![f64::NAN; rows * points];
-        if self.model.takes_many() {
-            let contexts = vec![*self.context; rows];
-            self.model
-                .values_many(&contexts, self.input.x, parameters, &mut values)?;
-            return Ok(values);
-        }
-        for (parameters, values) in parameters
-            .chunks_exact(count)
-            .zip(values.chunks_exact_mut(points.max(1)))
-        {
-            self.model
-                .values(self.context, self.input.x, parameters, values)?;
-        }
-        Ok(values)
-    }
-
     /// Returns the usual steps of all parameters.
     pub fn usual_steps(&self) -> Vec<DifferenceStep> {
         (0..self.input.parameters.len())

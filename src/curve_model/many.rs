@@ -43,31 +43,60 @@ impl ModelEvaluation<'_> {
         sides: Sides,
         curves: &mut [(&CustomInput, &mut [f64])],
     ) -> Result<(), Failure> {
+        if !self.derivatives {
+            return self.evaluate_values(curves);
+        }
         let Some((first, output)) = curves.first_mut() else {
             return Ok(());
         };
-        // 1. A model with derivatives of its own evaluates each curve by itself.
-        let x = first.x;
-        let first_context = Context {
-            index: first.member.number,
-        };
-        let takes_differences = self.derivatives
-            && (self.differences
-                || !self
-                    .model
-                    .linearise(&first_context, x, first.parameters, output)?);
-        if self.derivatives && !takes_differences {
+        // A model with derivatives of its own evaluates each curve by itself.
+        let has_derivatives = !self.differences
+            && self
+                .model
+                .linearise(&context_of(first), first.x, first.parameters, output)?;
+        if has_derivatives {
             return curves
                 .iter_mut()
                 .try_for_each(|(input, output)| self.try_curve(input, output));
         }
-        // 2. Collect the parameters and, for differences, the points at the usual steps from them.
-        let contexts: Vec<Context> = curves
-            .iter()
-            .map(|(input, _)| Context {
-                index: input.member.number,
-            })
-            .collect();
+        self.take_differences(sides, curves)
+    }
+
+    /// Computes values of curves of the same grid into their outputs (n) by one call.
+    fn evaluate_values(&self, curves: &mut [(&CustomInput, &mut [f64])]) -> Result<(), Failure> {
+        let Some((first, output)) = curves.first() else {
+            return Ok(());
+        };
+        let x = first.x;
+        let length = output.len();
+        let mut points = BatchedPoints::default();
+        for (input, _) in &*curves {
+            points.parameters.extend_from_slice(input.parameters);
+            points.add_curve(context_of(input), 1);
+        }
+        let values = points.evaluate(self.model, x, length)?;
+        for ((_, output), values) in curves.iter_mut().zip(points.split(&values, length)) {
+            output.copy_from_slice(values);
+        }
+        Ok(())
+    }
+
+    /// Computes values and, from differences of values, derivatives by each parameter of curves of the same grid into
+    /// their outputs (1 + P, n). The model is never evaluated outside the limits. Where it is not finite on one side of
+    /// a parameter, the difference is taken between the other side and the parameter itself. Where steps change the
+    /// values too much, or by little more than the rounding of f32, others are taken.
+    pub(super) fn take_differences(
+        &self,
+        sides: Sides,
+        curves: &mut [(&CustomInput, &mut [f64])],
+    ) -> Result<(), Failure> {
+        let Some((first, output)) = curves.first() else {
+            return Ok(());
+        };
+        let x = first.x;
+        let length = output.len() / (1 + first.parameters.len());
+        // 1. Collect the parameters, and the points at the usual steps from them.
+        let contexts: Vec<Context> = curves.iter().map(|(input, _)| context_of(input)).collect();
         let mut points = BatchedPoints::default();
         let mut steps_of_curves: Vec<Vec<DifferenceStep>> = Vec::new();
         for ((input, _), context) in curves.iter().zip(&contexts) {
@@ -76,23 +105,13 @@ impl ModelEvaluation<'_> {
                 context,
                 input,
             };
-            let steps = if takes_differences {
-                differences.usual_steps()
-            } else {
-                Vec::new()
-            };
+            let steps = differences.usual_steps();
             points.parameters.extend_from_slice(input.parameters);
             let rows_beside = differences.append_points(sides, &steps, &mut points.parameters);
             points.add_curve(*context, 1 + rows_beside);
             steps_of_curves.push(steps);
         }
-        // 3. Evaluate all of them by one call.
-        let length = curves
-            .first()
-            .map_or(0, |(input, output)| match self.derivatives {
-                true => output.len() / (1 + input.parameters.len()),
-                false => output.len(),
-            });
+        // 2. Evaluate all of them by one call.
         let values = points.evaluate(self.model, x, length)?;
         let mut values_beside: Vec<&[f64]> = Vec::with_capacity(curves.len());
         for ((_, output), of_curve) in curves.iter_mut().zip(points.split(&values, length)) {
@@ -100,10 +119,7 @@ impl ModelEvaluation<'_> {
             output[..length].copy_from_slice(at_parameters);
             values_beside.push(beside);
         }
-        if !takes_differences {
-            return Ok(());
-        }
-        // 4. Take differences, and those of other steps where some are too long or too short.
+        // 3. Take differences, and those of other steps where some are too long or too short.
         let mut corrected_values;
         for _ in 0..=MAX_STEP_CORRECTIONS {
             let mut points = BatchedPoints::default();
@@ -129,6 +145,13 @@ impl ModelEvaluation<'_> {
             values_beside = points.split(&corrected_values, length).collect();
         }
         Ok(())
+    }
+}
+
+/// Returns the context of a curve for a user's model.
+pub(super) fn context_of(input: &CustomInput) -> Context {
+    Context {
+        index: input.member.number,
     }
 }
 

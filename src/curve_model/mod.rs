@@ -27,6 +27,7 @@ use differences::FiniteDifferences;
 pub(crate) use differences::Sides;
 pub(crate) use failures::Failures;
 use failures::catch_failure;
+use many::context_of;
 pub use model::{Context, Failure, Model};
 pub use spline::SplineAxis;
 
@@ -396,33 +397,23 @@ impl ModelEvaluation<'_> {
     /// Computes values, with `derivatives` also the model's own or differences, of one curve into `output`, or returns
     /// the model's error.
     fn try_curve(&self, input: &CustomInput, output: &mut [f64]) -> Result<(), Failure> {
-        let CustomInput {
-            x,
-            parameters,
-            member,
-            ..
-        } = *input;
-        let context = Context {
-            index: member.number,
-        };
+        let CustomInput { x, parameters, .. } = *input;
+        let context = context_of(input);
         // 1. Values alone.
-        if !self.derivatives && self.model.takes_many() {
+        if !self.derivatives {
             return self.model.values_many(&[context], x, parameters, output);
         }
-        if !self.derivatives {
-            return self.model.values(&context, x, parameters, output);
-        }
         // 2. Derivatives, by differences if the model has none.
-        let differences = FiniteDifferences {
-            model: self.model,
-            context: &context,
-            input,
-        };
         if self.differences || !self.model.linearise(&context, x, parameters, output)? {
-            return differences.linearise(output);
+            return self.take_differences(Sides::Both, &mut [(input, output)]);
         }
         // 3. A factor of a derivative may be beyond f64's range where the value is not.
         if self.is_formula && !output.iter().all(|x| x.is_finite()) {
+            let differences = FiniteDifferences {
+                model: self.model,
+                context: &context,
+                input,
+            };
             differences.replace_overflows(output)?;
         }
         Ok(())

@@ -301,7 +301,7 @@ impl CurveFitter {
     /// Returns the counter of a run over `curves`, which reports progress and watches for cancel and timeout.
     fn watch(&self, curves: &Curves) -> Watch<'_> {
         // Curves without a consistent shape are refused later.
-        let shape = curves.shape(self.model.predictors(), self.model.parameters());
+        let shape = curves.shape(&self.model);
         Watch::new(
             Some(&self.control),
             shape.map_or(0, |(curves, _)| curves * self.starts),

@@ -83,8 +83,7 @@ impl<'a> CurvesOnDevice<'a> {
             uploaded,
             ..
         } = self;
-        let shape_of =
-            |curves: &Curves| curves.shape(run.model.predictors(), run.model.parameters());
+        let shape_of = |curves: &Curves| curves.shape(&run.model);
         // One row of starts does not say how many curves there are, so that the number of points must.
         curves.points = Some(shape_of(curves)?.1);
         let starts = starts.into().ordered(run)?.into();
@@ -123,7 +122,7 @@ impl ColumnsOnDevice<'_, '_> {
             curves,
             uploaded,
         } = &mut *self.fitted;
-        let (count, _) = curves.shape(run.model.predictors(), run.model.parameters())?;
+        let (count, _) = curves.shape(&run.model)?;
         let watch = Watch::new(Some(control), count);
         let mut columns = CurveColumns::default();
         control.scope(|| {

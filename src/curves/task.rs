@@ -38,7 +38,7 @@ impl CurveRun {
             ));
         }
         let settings = self.settings();
-        let (total, points) = curves.shape(settings.predictors, settings.names)?;
+        let (total, points) = curves.shape(&self.model)?;
         curves.check_estimator(self.estimator)?;
         if curves.covariance.is_some() {
             return Err(Error::invalid(

@@ -7,6 +7,7 @@
 
 pub mod air;
 pub mod aligned;
+mod arithmetic;
 pub mod banded;
 pub mod convolve;
 pub mod covariance;

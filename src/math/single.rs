@@ -4,78 +4,23 @@ use std::sync::Arc;
 
 use pulp::{Simd, bytemuck};
 
+use super::arithmetic::real_arithmetic;
 use super::values::Values;
 use super::{Real, convert_values, vectors};
 
 impl Real for f32 {
-    type Vector<S: Simd> = S::f32s;
-    #[inline(always)]
-    fn splat<S: Simd>(simd: S, x: f32) -> S::f32s {
-        simd.splat_f32s(x)
-    }
-    #[inline(always)]
-    fn multiply_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
-        simd.mul_add_f32s(a, b, c)
-    }
-    #[inline(always)]
-    fn subtract_product<S: Simd>(simd: S, c: S::f32s, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.mul_add_f32s(simd.neg_f32s(a), b, c)
-    }
-    #[inline(always)]
-    fn multiply<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.mul_f32s(a, b)
-    }
-    #[inline(always)]
-    fn plus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.add_f32s(a, b)
-    }
-    #[inline(always)]
-    fn minus<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.sub_f32s(a, b)
-    }
-    #[inline(always)]
-    fn divide<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.div_f32s(a, b)
-    }
+    real_arithmetic!(
+        f32, f32s, splat: splat_f32s, multiply_add: mul_add_f32s, negative: neg_f32s, multiply: mul_f32s, plus: add_f32s,
+        minus: sub_f32s, divide: div_f32s, larger: max_f32s, select: select_f32s, less_than: less_than_f32s,
+        vectors: as_simd_f32s, vectors_mut: as_mut_simd_f32s, total: reduce_sum_f32s
+    );
+
     #[inline(always)]
     fn exp_each<S: Simd, const W: usize, const NOT_POSITIVE: bool>(
         simd: S,
         x: [S::f32s; W],
     ) -> [S::f32s; W] {
         vectors::exp_f32s::<S, W, NOT_POSITIVE>(simd, x)
-    }
-    #[inline(always)]
-    fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-        simd.max_f32s(a, b)
-    }
-    #[inline(always)]
-    fn choose_less<S: Simd>(simd: S, a: S::f32s, b: S::f32s, yes: S::f32s, no: S::f32s) -> S::f32s {
-        simd.select_f32s(simd.less_than_f32s(a, b), yes, no)
-    }
-    #[inline(always)]
-    fn inverse_above<S: Simd>(simd: S, limit: S::f32s, a: S::f32s) -> S::f32s {
-        let inverse = simd.div_f32s(simd.splat_f32s(1.0), a);
-        simd.select_f32s(
-            simd.less_than_f32s(limit, a),
-            inverse,
-            simd.splat_f32s(f32::NAN),
-        )
-    }
-    #[inline(always)]
-    fn vectors<S: Simd>(slice: &[f32]) -> &[S::f32s] {
-        S::as_simd_f32s(slice).0
-    }
-    #[inline(always)]
-    fn vectors_mut<S: Simd>(slice: &mut [f32]) -> &mut [S::f32s] {
-        S::as_mut_simd_f32s(slice).0
-    }
-    #[inline(always)]
-    fn total<S: Simd>(simd: S, a: S::f32s) -> f32 {
-        simd.reduce_sum_f32s(a)
-    }
-    #[inline(always)]
-    fn elements<S: Simd>(vectors: &[S::f32s]) -> &[f32] {
-        bytemuck::cast_slice(vectors)
     }
     #[inline(always)]
     fn single(slice: &[f32]) -> Option<&[f32]> {
@@ -86,9 +31,6 @@ impl Real for f32 {
         Some(slice)
     }
 
-    const ZERO: f32 = 0.0;
-    const ONE: f32 = 1.0;
-    const NAN: f32 = f32::NAN;
     const COST_NOISE: f64 = 1e-6;
     const SIMPLEX_NOISE: f64 = 2e-7;
     const LARGEST_CLIP: f64 = 80.0;
@@ -104,10 +46,6 @@ impl Real for f32 {
     #[inline(always)]
     fn bits(self) -> u64 {
         self.to_bits().into()
-    }
-    #[inline(always)]
-    fn fused(self, b: f32, c: f32) -> f32 {
-        self.mul_add(b, c)
     }
 
     /// 2^n e^r with |r| ≤ ln 2 / 2, e^r by the minimax polynomial of Cephes' `expf`; relative error 1e-7.
@@ -149,21 +87,6 @@ impl Real for f32 {
     #[inline(always)]
     fn erf(self) -> f32 {
         libm::erff(self)
-    }
-    #[inline(always)]
-    fn root(self) -> f32 {
-        self.sqrt()
-    }
-    #[inline(always)]
-    fn maximum(self, other: f32) -> f32 {
-        self.max(other)
-    }
-    #[inline(always)]
-    fn minimum(self, other: f32) -> f32 {
-        self.min(other)
-    }
-    fn convert(values: &Values) -> Vec<f32> {
-        convert_values(values)
     }
     fn share(values: &Values) -> Option<Arc<Vec<f32>>> {
         match values {

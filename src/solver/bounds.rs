@@ -19,6 +19,27 @@ impl Bounds<'_> {
             upper: self.upper[p],
         }
     }
+
+    /// Returns the indices of the parameters whose bounds leave room to move.
+    pub fn free_parameters(&self) -> Vec<usize> {
+        (0..self.lower.len())
+            .filter(|&p| self.of(p).has_room())
+            .collect()
+    }
+
+    /// Returns the indices of the parameters that lie strictly between their bounds at `point`.
+    pub fn interior_parameters(&self, point: &[f64]) -> Vec<usize> {
+        (0..point.len())
+            .filter(|&p| self.lower[p] < point[p] && point[p] < self.upper[p])
+            .collect()
+    }
+
+    /// Moves a point in place into the bounds, parameter by parameter.
+    pub fn clamp(&self, point: &mut [f64]) {
+        for (x, (lower, upper)) in point.iter_mut().zip(self.lower.iter().zip(self.upper)) {
+            *x = x.clamp(*lower, *upper);
+        }
+    }
 }
 
 /// Bounds of one parameter of one fit, in f32 or f64. As in `round/step/equations.rs`, nothing has a branch.

@@ -1,6 +1,7 @@
 //! A first simplex from the linearisation at a start: around the Gauss–Newton point, with edges along which the cost
 //! rises alike.
 
+use super::bounds::Bounds;
 use super::metric::{Linearisation, Metric};
 use super::thresholds::LEAST_EDGE;
 use crate::math::triangle::packed_index;
@@ -14,38 +15,16 @@ const MAX_EDGE_SIZES: f64 = 2.0;
 /// Bounds in `u`, and the size of a simplex without a linearisation.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchBox<'a> {
-    pub lower: &'a [f64],
-    pub upper: &'a [f64],
+    pub bounds: Bounds<'a>,
     pub size: f64,
 }
 
 impl SearchBox<'_> {
-    /// Returns the indices of the parameters whose bounds leave room to move.
-    pub fn free_parameters(&self) -> Vec<usize> {
-        (0..self.lower.len())
-            .filter(|&p| self.lower[p] < self.upper[p])
-            .collect()
-    }
-
-    /// Returns the indices of the parameters that lie strictly between their bounds at `point`.
-    pub fn interior_parameters(&self, point: &[f64]) -> Vec<usize> {
-        (0..point.len())
-            .filter(|&p| self.lower[p] < point[p] && point[p] < self.upper[p])
-            .collect()
-    }
-
-    /// Moves a point in place into the bounds, parameter by parameter.
-    pub fn clamp(&self, point: &mut [f64]) {
-        for (x, (lower, upper)) in point.iter_mut().zip(self.lower.iter().zip(self.upper)) {
-            *x = x.clamp(*lower, *upper);
-        }
-    }
-
     /// Returns whether a point lies inside the bounds or on them.
     fn contains(&self, point: &[f64]) -> bool {
         point
             .iter()
-            .zip(self.lower.iter().zip(self.upper))
+            .zip(self.bounds.lower.iter().zip(self.bounds.upper))
             .all(|(x, (lower, upper))| lower <= x && x <= upper)
     }
 
@@ -70,7 +49,7 @@ impl SearchBox<'_> {
             let mut vertex = add_scaled(centre, &edge, 1.0);
             if !self.contains(&vertex) {
                 vertex = add_scaled(centre, &edge, -1.0);
-                self.clamp(&mut vertex);
+                self.bounds.clamp(&mut vertex);
             }
             vertices.extend(vertex);
         }
@@ -120,7 +99,7 @@ pub fn first_vertices(
 ) -> Option<FirstVertices> {
     let count = start.point.len();
     // 1. The Gauss–Newton step in coordinates y in which the normal matrix is the unit matrix.
-    let metric = Metric::new(start.normal_matrix, search_box.free_parameters())?;
+    let metric = Metric::new(start.normal_matrix, search_box.bounds.free_parameters())?;
     let y = metric.whitened(start.gradient);
     let squared_length: f64 = y.iter().map(|y| y * y).sum();
     if !squared_length.is_finite() {
@@ -135,7 +114,7 @@ pub fn first_vertices(
         .zip(&step)
         .map(|(x, step)| x + step)
         .collect();
-    search_box.clamp(&mut centre);
+    search_box.bounds.clamp(&mut centre);
     let predicted_reduction = predict_reduction(start, &centre);
     // 3. The edges, each along the sign of the step.
     let unit = dof.map_or(1.0, |dof| (start.cost - squared_length).max(0.0) / dof);

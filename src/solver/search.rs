@@ -46,6 +46,16 @@ pub struct SearchFit {
     pub points: usize,
 }
 
+impl SearchFit {
+    /// Returns the bounds of the parameters.
+    fn bounds(&self) -> Bounds<'_> {
+        Bounds {
+            lower: &self.lower,
+            upper: &self.upper,
+        }
+    }
+}
+
 /// A device that evaluates points for searches.
 pub trait Machine {
     /// Linearises each fit at its start; ln det C is 0 where the objective has none.
@@ -180,7 +190,7 @@ impl FitSearch {
             repeated: Vec::new(),
         };
         if !search.linearised.gradient.is_empty() {
-            search.evaluations = 1 + search.search_box().free_parameters().len() as u32;
+            search.evaluations = 1 + search.fit.bounds().free_parameters().len() as u32;
         }
         match search.first_vertices() {
             Some(first) => {
@@ -286,8 +296,7 @@ impl FitSearch {
     /// Returns the bounds of the fit's parameters, and the size of its first simplex.
     fn search_box(&self) -> SearchBox<'_> {
         SearchBox {
-            lower: &self.fit.lower,
-            upper: &self.fit.upper,
+            bounds: self.fit.bounds(),
             size: self.settings.settings.size,
         }
     }
@@ -365,7 +374,10 @@ impl FitSearch {
     fn spread_again(&self, outcome: &Outcome) -> Option<Vec<f64>> {
         let search_box = self.search_box();
         let count = outcome.parameters.len();
-        let metric = Metric::new(&self.linearised.normal_matrix, search_box.free_parameters())?;
+        let metric = Metric::new(
+            &self.linearised.normal_matrix,
+            search_box.bounds.free_parameters(),
+        )?;
         let radius = self.settings.unit(outcome.chi2).sqrt();
         let directions = metric.directions(count);
         let edges = directions
@@ -407,7 +419,7 @@ impl FitSearch {
                 &outcome.parameters,
                 outcome.chi2,
                 normal_matrix,
-                &self.search_box(),
+                self.fit.bounds(),
                 tolerance,
             );
         }
@@ -495,10 +507,7 @@ impl SearchSettings {
     /// Returns what decides how the simplices of a fit move.
     fn rules<'a>(&'a self, fit: &'a SearchFit) -> SimplexRules<'a> {
         SimplexRules {
-            bounds: Bounds {
-                lower: &fit.lower,
-                upper: &fit.upper,
-            },
+            bounds: fit.bounds(),
             settings: &self.settings,
             dof: self.dof,
             noise: self.noise,

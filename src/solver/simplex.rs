@@ -90,7 +90,7 @@ impl Simplex {
         let SimplexRules {
             bounds, settings, ..
         } = rules;
-        let free_count = free_parameters(bounds).count();
+        let free_count = bounds.free_parameters().len();
         let count = free_count + 1;
         let mut simplex = Simplex {
             free_count,
@@ -334,7 +334,7 @@ impl Simplex {
         self.vertices = centre.repeat(self.values.len());
         self.values.fill(f64::NAN);
         self.values[0] = value;
-        for (k, p) in free_parameters(bounds).enumerate() {
+        for (k, p) in bounds.free_parameters().into_iter().enumerate() {
             let edge = size * (LEAST_EDGE * centre[p].abs()).max(1.0);
             let forward = centre[p] + edge;
             let backward = centre[p] - edge;
@@ -409,9 +409,4 @@ impl Simplex {
                 .all(|(x, c)| (x - c).abs() <= COLLAPSED_SIZE * c.abs().max(least_magnitude))
         })
     }
-}
-
-/// Returns the indices of the parameters whose bounds leave room to move.
-fn free_parameters(bounds: &Bounds) -> impl Iterator<Item = usize> {
-    (0..bounds.lower.len()).filter(|&p| bounds.upper[p] > bounds.lower[p])
 }

@@ -9,7 +9,7 @@
 //! The minimum is at y = − H⁻¹ g, and ½ gᵀH⁻¹ g below f₀. A search has ended where that reduction is at most its
 //! tolerance. Otherwise the centre moves there, the directions become those of H, and 2 n more points give the next g.
 
-use super::first_simplex::SearchBox;
+use super::bounds::Bounds;
 use super::metric::Metric;
 use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
@@ -92,28 +92,28 @@ impl Surface {
         point: &[f64],
         value: f64,
         normal_matrix: &[f64],
-        search_box: &SearchBox<'_>,
+        bounds: Bounds<'_>,
         tolerance: Tolerance,
     ) -> Option<Surface> {
-        let metric = Metric::new(normal_matrix, search_box.interior_parameters(point))?;
+        let metric = Metric::new(normal_matrix, bounds.interior_parameters(point))?;
         // 1. Curvature over the radius must stand out of the tolerance and the noise.
         let squared_radius = (SQUARED_RADIUS_OF_TOLERANCE * tolerance.fatol)
             .max(SQUARED_RADIUS_OF_NOISE * tolerance.noise);
         let radius = squared_radius.sqrt();
         // 2. Parameters at a bound do not move along the directions. One point each tests whether they should.
         let mut inward = vec![0.0; point.len()];
-        for p in search_box.free_parameters() {
+        for p in bounds.free_parameters() {
             let distance = radius / normal_matrix[packed_index(p, p)].sqrt();
-            let width = search_box.upper[p] - search_box.lower[p];
-            if point[p] == search_box.lower[p] {
+            let width = bounds.upper[p] - bounds.lower[p];
+            if point[p] == bounds.lower[p] {
                 inward[p] = distance.min(width);
-            } else if point[p] == search_box.upper[p] {
+            } else if point[p] == bounds.upper[p] {
                 inward[p] = -distance.min(width);
             }
         }
         let mut surface = Surface {
-            lower: search_box.lower.to_vec(),
-            upper: search_box.upper.to_vec(),
+            lower: bounds.lower.to_vec(),
+            upper: bounds.upper.to_vec(),
             tolerance,
             moving: metric.moving.len(),
             directions: metric.directions(point.len()),
@@ -217,7 +217,11 @@ impl Surface {
                 .zip(direction)
                 .for_each(|(x, e)| *x -= 0.5 * g * e);
         }
-        self.search_box().clamp(&mut minimum);
+        let bounds = Bounds {
+            lower: &self.lower,
+            upper: &self.upper,
+        };
+        bounds.clamp(&mut minimum);
         self.points = minimum;
         self.requested = RequestedPoints::Minimum {
             predicted_reduction,
@@ -399,15 +403,6 @@ impl Surface {
             .filter(|distance| **distance != 0.0)
             .count()
     }
-
-    /// Returns the bounds of the parameters, with a size of 0 for simplices.
-    fn search_box(&self) -> SearchBox<'_> {
-        SearchBox {
-            lower: &self.lower,
-            upper: &self.upper,
-            size: 0.0,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -424,15 +419,14 @@ mod tests {
     /// Follows the surface around `start` to its end; returns its verdict, the lowest point and the evaluations.
     fn follow_surface(
         start: &[f64],
-        search_box: &SearchBox<'_>,
+        bounds: Bounds<'_>,
         f: impl Fn(&[f64]) -> f64,
     ) -> (Option<SurfaceVerdict>, Vec<f64>, u32) {
         let tolerance = Tolerance {
             fatol: 1e-4,
             noise: 1e-12,
         };
-        let Some(mut surface) =
-            Surface::new(start, f(start), &[2.0, 0.0, 5.0], search_box, tolerance)
+        let Some(mut surface) = Surface::new(start, f(start), &[2.0, 0.0, 5.0], bounds, tolerance)
         else {
             return (None, start.to_vec(), 0);
         };
@@ -450,12 +444,11 @@ mod tests {
 
     #[test]
     fn the_minimum_of_a_quadratic_takes_one_step() {
-        let search_box = SearchBox {
+        let bounds = Bounds {
             lower: &[-9.0; 2],
             upper: &[9.0; 2],
-            size: 0.5,
         };
-        let (verdict, lowest, evaluations) = follow_surface(&[0.7, 0.1], &search_box, quadratic);
+        let (verdict, lowest, evaluations) = follow_surface(&[0.7, 0.1], bounds, quadratic);
         // Five points, the step, the slopes in two directions.
         assert_eq!((verdict, evaluations), (Some(SurfaceVerdict::Minimum), 10));
         assert!(
@@ -466,32 +459,29 @@ mod tests {
 
     #[test]
     fn a_saddle_and_a_bound_that_need_not_be_active_are_no_minima() {
-        let search_box = SearchBox {
+        let bounds = Bounds {
             lower: &[-9.0; 2],
             upper: &[9.0; 2],
-            size: 0.5,
         };
         assert_eq!(
-            follow_surface(&[0.0, 0.0], &search_box, |u| u[0] * u[0] - u[1] * u[1]).0,
+            follow_surface(&[0.0, 0.0], bounds, |u| u[0] * u[0] - u[1] * u[1]).0,
             Some(SurfaceVerdict::Elsewhere)
         );
         // The lower bound need not be active: the cost falls off it.
-        let search_box = SearchBox {
+        let bounds = Bounds {
             lower: &[0.5, -9.0],
             upper: &[9.0; 2],
-            size: 0.5,
         };
         assert_eq!(
-            follow_surface(&[0.5, -0.1], &search_box, quadratic).0,
+            follow_surface(&[0.5, -0.1], bounds, quadratic).0,
             Some(SurfaceVerdict::Elsewhere)
         );
         // The upper bound is active: the cost falls beyond it.
-        let search_box = SearchBox {
+        let bounds = Bounds {
             lower: &[-9.0; 2],
             upper: &[0.5, 9.0],
-            size: 0.5,
         };
-        let (verdict, lowest, _) = follow_surface(&[0.5, -0.1], &search_box, quadratic);
+        let (verdict, lowest, _) = follow_surface(&[0.5, -0.1], bounds, quadratic);
         assert_eq!(verdict, Some(SurfaceVerdict::Minimum));
         assert!(
             lowest[0] == 0.5 && (lowest[1] + 1.0 / 6.0).abs() < 1e-5,

@@ -3,7 +3,7 @@
 
 use crate::curves::ends::plateau::{MIN_RELATIVE_REDUCTION, Neighbourhood};
 use crate::curves::ends::polish::{CurveLinearisation, CurveProblem};
-use crate::curves::results::result::{CurveFit, status_message};
+use crate::curves::results::result::CurveFit;
 use crate::curves::{CurveRun, CurveSolver};
 use crate::solver::{LevenbergMarquardt, Status};
 
@@ -49,8 +49,7 @@ impl CurveRun {
         // If f64 moved far, f32 had ended elsewhere, and the host must repeat the fit.
         let ended_elsewhere = !is_near_minimum && in_f32 && self.estimator.is_least_squares();
         if ended_elsewhere || !problem.is_stationary(linearisation, &fit.parameters, !self.polish) {
-            fit.status = Status::Stalled;
-            fit.message = status_message(fit.status).into();
+            fit.set_status(Status::Stalled);
         }
         evaluations
     }
@@ -102,8 +101,7 @@ impl CurveRun {
             };
             match neighbourhood {
                 Neighbourhood::Minimum(undetermined) => {
-                    fit.status = Status::Ftol;
-                    fit.message = status_message(fit.status).into();
+                    fit.set_status(Status::Ftol);
                     return undetermined;
                 }
                 // Without polish a fit stays where the device has left it.
@@ -128,8 +126,7 @@ impl CurveRun {
             fit.message = DESCENDING.into();
         }
         if problem.linearisations_left.get() == 0 {
-            fit.status = Status::MaxRounds;
-            fit.message = status_message(fit.status).into();
+            fit.set_status(Status::MaxRounds);
         }
         Vec::new()
     }

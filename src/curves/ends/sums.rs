@@ -37,7 +37,8 @@ impl CurveRun {
             &is_interior,
             MIN_RELATIVE_EIGENVALUE,
         );
-        let factor = self.variance_factor(fit, curve.rounding(f32::EPSILON.into()));
+        let factor =
+            self.variance_factor(self.cost(fit), fit.dof, curve.rounding(f32::EPSILON.into()));
         let error = |p: usize| solver_covariance.errors[p] * curve.scale[p] * factor.sqrt();
         let is_held = |p: usize| curve.lower[p] == curve.upper[p];
         for p in 0..count {

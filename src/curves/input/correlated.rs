@@ -109,13 +109,10 @@ pub(crate) struct WhitenedCurves<'a> {
 impl WhitenedCurves<'_> {
     /// Returns index and result of each curve that cannot be fitted, because its matrix has no Cholesky factor.
     pub fn refusals(&self) -> impl Iterator<Item = (usize, CurveFit)> + '_ {
-        self.refused.iter().map(|(k, cause)| {
-            let bad_input = CurveFit {
-                message: cause.clone(),
-                ..CurveFit::blank(self.run.held.len())
-            };
-            (*k, bad_input)
-        })
+        let parameters = self.run.held.len();
+        self.refused
+            .iter()
+            .map(move |(k, cause)| (*k, CurveFit::refused(cause, parameters)))
     }
 }
 
@@ -167,7 +164,7 @@ impl CurveRun {
         &self,
         curves: &'a Curves,
     ) -> Result<Option<WhitenedCurves<'a>>> {
-        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        let (count, points) = curves.shape(&self.model)?;
         let Some(factors) = curves.covariance_factors(count, points) else {
             return Ok(None);
         };

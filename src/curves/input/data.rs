@@ -3,19 +3,14 @@
 use std::borrow::Cow;
 
 use crate::curves::CurveRun;
-use crate::curves::input::dominance::is_beyond_floats;
-use crate::curves::input::no_counts::may_all_be_zero;
-use crate::curves::input::sizes::{has_squares, rounding};
+use crate::curves::input::sizes::rounding;
 use crate::curves::input::units;
+use crate::curves::input::validity::CurveInput;
 use crate::error::{Error, Result};
 use crate::recording::Limits;
 use crate::solver::Estimator;
 use crate::suggest::hint;
 use crate::values::Values;
-
-/// Cause of a bad input in which a point that outweighs all others has a sigma below the rounding of its y.
-const BELOW_ROUNDING: &str = "bad_weight: sigma of a point that outweighs all others is below the rounding of its y: take a \
-                        larger one, or a formula that goes through that point";
 
 /// Kind of grid on which the points lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -345,56 +340,57 @@ impl Curves<'_> {
             Some(bounds) => row_of(bounds, parameters),
             None => of_fitter.to_vec(),
         };
-        let mut curve = Curve {
+        let mut y = row_of(&self.y, points);
+        let mut lower = bounds_or(&self.lower, settings.lower);
+        let mut upper = bounds_or(&self.upper, settings.upper);
+        // 2. Check them.
+        let mask = self.masked(index..index + 1, points);
+        let unmasked_points = CurveInput {
+            x: &x,
+            y: |j: usize| y[j],
+            sigma: sigma.as_deref(),
+            mask: mask.as_deref(),
+            start: &start,
+            lower: &lower,
+            upper: &upper,
+        }
+        .count_unmasked(points, settings)?;
+        // 3. Turn σ into weights 1/σ, and masked points into zeros, and hold the fixed parameters at their starts.
+        let mut weight: Vec<f64> = match sigma {
+            Some(sigma) => sigma.iter().map(|sigma| 1.0 / sigma).collect(),
+            None => vec![1.0; points],
+        };
+        for (j, _) in mask
+            .iter()
+            .flat_map(|mask| mask.iter())
+            .enumerate()
+            .filter(|(_, masked)| **masked)
+        {
+            weight[j] = 0.0;
+            y[j] = 0.0;
+        }
+        for p in (0..parameters).filter(|&p| settings.held[p]) {
+            lower[p] = start[p];
+            upper[p] = start[p];
+        }
+        Ok(Curve {
             index,
             number: self
                 .numbers
                 .as_ref()
                 .map_or(index, |numbers| numbers[index]),
             x,
-            y: row_of(&self.y, points),
-            weight: sigma.unwrap_or_else(|| vec![1.0; points]),
-            unmasked_points: 0,
+            y,
+            weight,
+            unmasked_points,
             first_point: start.clone(),
             scale: start.iter().copied().map(settings.round).collect(),
             start,
             row_factor: 1.0,
-            lower: bounds_or(&self.lower, settings.lower),
-            upper: bounds_or(&self.upper, settings.upper),
+            lower,
+            upper,
             budget: settings.budget,
-        };
-        // 2. Check data and start, and hold the fixed parameters at their starts.
-        curve.set_weights(self.masked(index..index + 1, points).as_deref(), settings)?;
-        curve.check_start(settings.names)?;
-        for p in (0..parameters).filter(|&p| settings.held[p]) {
-            curve.lower[p] = curve.start[p];
-            curve.upper[p] = curve.start[p];
-        }
-        // 3. Check that points and priors can determine the free parameters.
-        let free = curve.free_parameters();
-        let priors = free
-            .iter()
-            .filter(|&&p| settings.priors[p].is_some())
-            .count();
-        if free.len() > curve.unmasked_points + priors && !settings.estimator.is_cost() {
-            let and_priors = if priors > 0 {
-                format!(" and {priors} priors")
-            } else {
-                String::new()
-            };
-            return Err(format!(
-                "underdetermined: {} points{and_priors} for {} free parameters",
-                curve.unmasked_points,
-                free.len()
-            ));
-        }
-        if is_beyond_floats(
-            curve.weight.iter().copied().zip(curve.y.iter().copied()),
-            free.len().saturating_sub(priors),
-        ) {
-            return Err(BELOW_ROUNDING.into());
-        }
-        Ok(curve)
+        })
     }
 }
 
@@ -416,89 +412,6 @@ impl Curve {
             upper: vec![f64::INFINITY; start.len()],
             budget: u32::MAX,
         }
-    }
-
-    /// Turns the curve's σ into weights 1/σ, and masked points into zeros; returns the cause if the data cannot be
-    /// fitted.
-    fn set_weights(
-        &mut self,
-        mask: Option<&[bool]>,
-        settings: &ParameterSettings,
-    ) -> Result<(), String> {
-        // 1. Check and weigh each point by itself.
-        let points = self.y.len();
-        for j in 0..points {
-            if mask.is_some_and(|mask| mask[j]) {
-                self.weight[j] = 0.0;
-                self.y[j] = 0.0;
-                continue;
-            }
-            let sigma = self.weight[j];
-            if !(sigma > 0.0 && sigma.is_finite()) {
-                return Err(format!("bad_weight: sigma is {sigma} at point {j}"));
-            }
-            for (d, name) in settings.predictors.iter().enumerate() {
-                let x = self.x[d * points + j];
-                if !x.is_finite() {
-                    return Err(format!("non_finite_input: {name} is {x} at point {j}"));
-                }
-            }
-            if !self.y[j].is_finite() {
-                return Err(format!("non_finite_input: y is {} at point {j}", self.y[j]));
-            }
-            if settings.estimator.takes_counts() && self.y[j] < 0.0 {
-                return Err(format!("bad_count: y is {} at point {j}", self.y[j]));
-            }
-            self.weight[j] = 1.0 / sigma;
-            self.unmasked_points += 1;
-        }
-        if self.unmasked_points == 0 {
-            return Err("no_data: no point is left".into());
-        }
-        // 2. Check that f64 holds the squares of the weighted data.
-        let weighted_points = || self.y.iter().zip(&self.weight);
-        let size = weighted_points()
-            .map(|(y, weight)| (y * weight).abs())
-            .fold(0.0, f64::max);
-        if !has_squares(size) {
-            return Err(format!(
-                "bad_scale: y is up to {size:e} sigma, the square of which leaves f64's range"
-            ));
-        }
-        // 3. Counts that are all 0 need a bound or a prior.
-        if settings.estimator.takes_counts() {
-            let has_counts = weighted_points().any(|(y, weight)| *weight > 0.0 && *y > 0.0);
-            if !has_counts
-                && !may_all_be_zero(&self.lower, &self.upper, settings.held, settings.priors)
-            {
-                return Err(
-                    "no_counts: every count is 0: bound a parameter, or give a prior".into(),
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that the start is finite and inside bounds that are in order.
-    fn check_start(&self, names: &[String]) -> Result<(), String> {
-        for (p, (start, name)) in self.start.iter().zip(names).enumerate() {
-            let lower = self.lower[p];
-            let upper = self.upper[p];
-            if !start.is_finite() {
-                return Err(format!("bad_start: `{name}` starts at {start}"));
-            }
-            if lower.is_nan() || upper.is_nan() || lower > upper {
-                return Err(format!(
-                    "bad_bounds: `{name}` lies between {lower} and {upper}"
-                ));
-            }
-            if *start < lower || *start > upper {
-                return Err(format!(
-                    "start_out_of_bounds: `{name}` starts at {start}, outside {lower} to {upper}"
-                ));
-            }
-        }
-        Ok(())
     }
 
     /// Resets the point where the fit begins to the start, the units to those of the start, by `round`, and the factor

@@ -10,3 +10,4 @@ pub mod settings;
 pub mod shape;
 pub mod sizes;
 pub mod units;
+pub mod validity;

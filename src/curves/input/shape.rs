@@ -2,18 +2,16 @@
 
 use super::data::{Curves, GridKind};
 use super::rows::CurveCounts;
+use crate::curve_model::CurveModel;
 use crate::error::{Error, Result};
 use crate::solver::Estimator;
 use crate::values::Values;
 
 impl Curves<'_> {
-    /// Returns the numbers of curves and of points, if the lengths of all arrays fit each other and the
-    /// numbers of `predictors` and `parameters`.
-    pub(crate) fn shape(
-        &self,
-        predictors: &[String],
-        parameters: &[String],
-    ) -> Result<(usize, usize)> {
+    /// Returns the numbers of curves and of points, if the lengths of all arrays fit each other and the model.
+    pub(crate) fn shape(&self, model: &CurveModel) -> Result<(usize, usize)> {
+        let predictors = model.predictors();
+        let parameters = model.parameters();
         let mismatch =
             |array: &str, message: String| Err(Error::mismatch(array, message).naming(array));
         // 1. Starts and x imply the numbers of curves and points.

@@ -57,7 +57,7 @@ impl CurveRun {
     ) -> Result<Vec<Vec<Interval>>> {
         // 1. Check the arguments.
         let names = self.model.parameters();
-        let (total, _) = curves.shape(self.model.predictors(), names)?;
+        let (total, _) = curves.shape(&self.model)?;
         if fits.len() != total || fits.iter().any(|fit| fit.parameters.len() != names.len()) {
             let message = format!(
                 "{} fits for {total} curves of {} parameters",
@@ -223,7 +223,7 @@ impl CurveRun {
         };
         let settings = self.settings();
         let covariance = curves
-            .shape(settings.predictors, settings.names)
+            .shape(&self.model)
             .ok()
             .and_then(|(_, points)| curves.curve(curve, points, &settings).ok())
             .and_then(|curve| run.covariance_at(&curve, &fit.parameters));

@@ -81,7 +81,7 @@ impl CurveFitter {
     ) -> Result<Vec<f64>> {
         let predictors = self.model.predictors();
         let names = self.model.parameters();
-        let (count, points) = curves.shape(predictors, names)?;
+        let (count, points) = curves.shape(&self.model)?;
         if parameters.len() != count * names.len() {
             let message = format!(
                 "{} numbers, not curves × parameters = {count} × {}",

@@ -59,6 +59,14 @@ pub struct CurveFit {
 }
 
 impl CurveFit {
+    /// Returns the result of a curve that cannot be fitted, with the cause.
+    pub(crate) fn refused(cause: impl Into<String>, parameters: usize) -> CurveFit {
+        CurveFit {
+            message: cause.into(),
+            ..CurveFit::blank(parameters)
+        }
+    }
+
     /// Returns a fit that is all NaN, so that a value which nobody writes is seen.
     pub(crate) fn blank(parameters: usize) -> CurveFit {
         CurveFit {
@@ -78,6 +86,12 @@ impl CurveFit {
             rounds: 0,
             optimality: f64::NAN,
         }
+    }
+
+    /// Sets the status, and the message that explains it.
+    pub(crate) fn set_status(&mut self, status: Status) {
+        self.status = status;
+        self.message = status_message(status).into();
     }
 
     /// Returns χ²/dof with a dof of at least 1, as lmfit's `redchi`.
@@ -236,8 +250,7 @@ impl CurveRun {
         fit.dof = 0;
         fit.chi2 = outcome.chi2;
         if fit.status.is_success() && !fit.chi2.is_finite() {
-            fit.status = Status::NotFinite;
-            fit.message = status_message(fit.status).into();
+            fit.set_status(Status::NotFinite);
         }
         let interior = self.problem(curve).interior_parameters(&fit.parameters);
         if interior.len() < curve.free_parameters().len() {
@@ -269,8 +282,7 @@ impl CurveRun {
     /// Copies an outcome's status, counts and parameters into a result without χ² and errors.
     fn copy_outcome(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let mut fit = CurveFit::blank(curve.start.len());
-        fit.status = outcome.status.unwrap_or(Status::Interrupted);
-        fit.message = status_message(fit.status).into();
+        fit.set_status(outcome.status.unwrap_or(Status::Interrupted));
         fit.evaluations = outcome.evaluations;
         fit.rounds = if matches!(self.solver, CurveSolver::NelderMead(_)) {
             0
@@ -303,9 +315,8 @@ impl CurveRun {
         let Some(mut linearisation) = problem.linearise(&fit.parameters) else {
             // A fit that ended at the edge of the model's range is no success without errors.
             if fit.status.is_success() {
-                fit.status = Status::Stalled;
+                fit.set_status(Status::Stalled);
                 fit.chi2 = outcome.chi2;
-                fit.message = status_message(fit.status).into();
             }
             return fit;
         };
@@ -325,7 +336,7 @@ impl CurveRun {
         // 3. Compute covariance and errors.
         fit.covariance = problem.covariance(&linearisation, &fit.parameters);
         let variances: Vec<f64> = fit.covariance.iter().copied().step_by(count + 1).collect();
-        let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
+        let factor = self.variance_factor(self.cost(&fit), fit.dof, curve.rounding(f64::EPSILON));
         scale_covariance(&mut fit.covariance, factor);
         fit.errors = (0..count)
             .map(|p| fit.covariance[p * count + p].sqrt())
@@ -348,11 +359,9 @@ impl CurveRun {
     pub(crate) fn covariance_at(&self, curve: &Curve, parameters: &[f64]) -> Option<Vec<f64>> {
         let problem = self.problem(curve);
         let linearisation = problem.linearise(parameters)?;
-        let mut fit = CurveFit::blank(parameters.len());
-        fit.parameters.copy_from_slice(parameters);
-        fit.chi2 = linearisation.chi2;
-        fit.dof = self.dof(curve.unmasked_points, curve.free_parameters().len());
-        let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
+        let cost = linearisation.chi2 + self.penalty(parameters);
+        let dof = self.dof(curve.unmasked_points, curve.free_parameters().len());
+        let factor = self.variance_factor(cost, dof, curve.rounding(f64::EPSILON));
         let mut covariance = problem.covariance(&linearisation, parameters);
         scale_covariance(&mut covariance, factor);
         Some(covariance)
@@ -439,17 +448,17 @@ impl CurveRun {
         )
     }
 
-    /// Returns the factor on covariances: 1, or (χ² + priors)/dof where sigma is relative (NaN without dof). That sum
-    /// is taken to be at least the data's `rounding`. The sandwich formula contains the scatter already.
-    pub(crate) fn variance_factor(&self, fit: &CurveFit, rounding: f64) -> f64 {
-        match (self.is_scaled(), fit.dof) {
-            (false, _) if !self.is_sandwich() => 1.0,
+    /// Returns the factor on covariances: 1, or `cost` / `dof` where sigma is relative (NaN without dof). The cost, χ²
+    /// plus priors, counts as at least the data's `rounding`. The sandwich formula contains the scatter already.
+    pub(crate) fn variance_factor(&self, cost: f64, dof: i64, rounding: f64) -> f64 {
+        match dof {
+            _ if !self.is_scaled() && !self.is_sandwich() => 1.0,
             // Nothing is left to measure the noise by.
-            (_, ..=0) => f64::NAN,
+            ..=0 => f64::NAN,
             // Priors do not measure the scatter of the data.
-            (_, dof) if self.is_sandwich() && dof <= self.free_priors().count() as i64 => f64::NAN,
+            dof if self.is_sandwich() && dof <= self.free_priors().count() as i64 => f64::NAN,
             _ if self.is_sandwich() => 1.0,
-            (_, dof) => f64::max(fit.chi2 + self.penalty(&fit.parameters), rounding) / dof as f64,
+            dof => f64::max(cost, rounding) / dof as f64,
         }
     }
 }

@@ -42,7 +42,7 @@ impl CurveFitter {
     /// The errors of [`predict`](Self::predict).
     pub fn residuals(&self, curves: &Curves, parameters: &[f64]) -> Result<Vec<f64>> {
         let mut residuals = self.deviations(curves, parameters)?;
-        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        let (count, points) = curves.shape(&self.model)?;
         let factors = curves.covariance_factors(count, points);
         let weigh_row = |k: usize, row: &mut [f64]| {
             // 1. Divide by the Cholesky factor of the covariance, or by sigma.
@@ -99,7 +99,7 @@ impl CurveFitter {
         chi2: &[f64],
     ) -> Result<FitStatistics> {
         let run = self.make_run()?;
-        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        let (count, points) = curves.shape(&self.model)?;
         if chi2.len() != count {
             return Err(Error::mismatch(
                 "chi2",

@@ -26,7 +26,7 @@ impl CurveRun {
         columns: &mut CurveColumns,
         watch: &Watch,
     ) -> Result<()> {
-        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        let (count, points) = curves.shape(&self.model)?;
         if !self.ties.is_empty() {
             columns.reset(count, &self.model, self.covariance);
             return self.fit_tied_columns(curves, columns, watch);
@@ -68,7 +68,7 @@ impl CurveRun {
 
     /// Uploads curves to this device, where they stay; `None` unless it makes whole fits of them, each from one start.
     pub(crate) fn upload(&self, curves: &Curves) -> Result<Option<Box<dyn UploadedFits>>> {
-        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        let (count, points) = curves.shape(&self.model)?;
         curves.check_estimator(self.estimator)?;
         let is_plain =
             self.ties.is_empty() && self.starts == 1 && !self.exact && curves.covariance.is_none();
@@ -87,7 +87,7 @@ impl CurveRun {
         curves: &Curves,
         uploaded: Option<Box<dyn UploadedFits>>,
     ) -> Result<Option<Box<dyn UploadedFits>>> {
-        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        let (count, points) = curves.shape(&self.model)?;
         let (Some(mut uploaded), CurveRoute::SmallOnGpu(small)) = (uploaded, self.route(points))
         else {
             return Ok(None);
@@ -110,7 +110,7 @@ impl CurveRun {
         columns: &mut CurveColumns,
         watch: &Watch,
     ) -> Result<()> {
-        let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        let (count, points) = curves.shape(&self.model)?;
         columns.reset(count, &self.model, self.covariance);
         if let CurveRoute::SmallOnGpu(small) = self.route(points) {
             SmallFitRun::new(self, curves, points, small, Ending::AtShareOfErrors)

@@ -35,8 +35,7 @@ impl CurveRun {
         if !self.ties.is_empty() {
             return self.fit_tied(curves, watch);
         }
-        let settings = self.settings();
-        let (total, points) = curves.shape(settings.predictors, settings.names)?;
+        let (total, points) = curves.shape(&self.model)?;
         curves.check_estimator(self.estimator)?;
         if let Some(whitened) = self.whiten_curves(curves)? {
             let mut fits = whitened.run.fit_from_one_start(&whitened.curves, watch)?;
@@ -114,11 +113,7 @@ impl CurveRun {
             Ok(curve) => curve,
             Err(cause) => {
                 watch.add_ended(1);
-                let bad_input = CurveFit {
-                    message: cause,
-                    ..CurveFit::blank(self.held.len())
-                };
-                return (bad_input, None);
+                return (CurveFit::refused(cause, self.held.len()), None);
             }
         };
         let has_converged = outcome.status.is_some_and(Status::is_success);
@@ -244,11 +239,7 @@ impl CurveRun {
         if !host_refines {
             let message = "bad_scale: f32 does not hold y, y over sigma or x: other units, less an offset, or polish";
             for curve in for_host.drain(..) {
-                let refused = CurveFit {
-                    message: message.into(),
-                    ..CurveFit::blank(self.held.len())
-                };
-                put_and_count(curve.index, refused);
+                put_and_count(curve.index, CurveFit::refused(message, self.held.len()));
             }
         }
         // 3. Fit the others, after a check of the model's twin.

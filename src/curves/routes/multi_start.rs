@@ -101,7 +101,7 @@ impl CurveRun {
     /// where that is 0. Held and tied parameters keep their starts.
     fn with_drawn_starts<'a>(&self, curves: &'a Curves, number: u32) -> Result<Curves<'a>> {
         let count = self.held.len();
-        let (total, _) = curves.shape(self.model.predictors(), self.model.parameters())?;
+        let (total, _) = curves.shape(&self.model)?;
         let is_drawn = |p: usize| !self.held[p] && self.ties.iter().all(|tie| tie.parameter != p);
         let draw_starts = |k: usize| {
             let mut start = curves.starts_of(k..k + 1, count, &mut Vec::new()).to_vec();

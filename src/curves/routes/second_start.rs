@@ -292,7 +292,7 @@ impl CurveRun {
 
     /// Returns the cost of a fit, χ² plus the penalty of the priors; infinity where it is not finite.
     fn cost_or_infinity(&self, fit: &CurveFit) -> f64 {
-        let cost = fit.chi2 + self.penalty(&fit.parameters);
+        let cost = self.cost(fit);
         if cost.is_finite() {
             cost
         } else {

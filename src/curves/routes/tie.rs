@@ -7,7 +7,6 @@ use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveFit, CurveRun};
 use crate::error::{Error, Result};
 use crate::formula::Ties;
-use crate::solver::Status;
 use crate::threads;
 use crate::values::Values;
 
@@ -76,7 +75,7 @@ impl CurveRun {
     fn untie<'a>(&self, curves: &'a Curves) -> Result<Untied<'a>> {
         let ties = self.substitute(&self.ties)?;
         let count = self.model.parameters().len();
-        curves.shape(self.model.predictors(), self.model.parameters())?;
+        curves.shape(&self.model)?;
         let select_untied =
             |values: &[f64]| ties.kept.iter().map(|&p| values[p]).collect::<Vec<f64>>();
         let run = CurveRun {
@@ -122,11 +121,7 @@ impl CurveRun {
             .iter()
             .find(|&&p| is_finite(&curves.lower, p) || is_finite(&curves.upper, p))?;
         let message = format!("bad_bounds: `{}` is tied", names[*bounded]);
-        Some(CurveFit {
-            status: Status::BadInput,
-            message,
-            ..CurveFit::blank(names.len())
-        })
+        Some(CurveFit::refused(message, names.len()))
     }
 }
 

@@ -128,44 +128,30 @@ impl SmallFitRun<'_> {
         variances: &[f64],
     ) -> Vec<f64> {
         let count = self.parameters;
-        let is_sandwich = self.fitter.is_sandwich();
         let has_priors = self.fitter.priors.iter().any(Option::is_some);
         // All fits have the same degrees of freedom, unless there are masks or bounds of single fits.
         let have_same_dof =
             batch.mask.is_none() && batch.bounds.is_none_or(|(lower, _)| lower.len() == count);
         let dof_of_fit = |k: usize| {
             let (lower, upper) = bounds_of(batch.bounds, k, count);
-            self.fitter
-                .dof(
-                    self.count_unmasked(batch, k),
-                    count_free(lower, upper, count),
-                )
-                .max(0)
+            self.fitter.dof(
+                self.count_unmasked(batch, k),
+                count_free(lower, upper, count),
+            )
         };
         let common_dof = have_same_dof.then(|| dof_of_fit(0));
         let factor_of_fit = |k: usize, chi2: f64, parameters: &[f64]| {
-            match common_dof.unwrap_or_else(|| dof_of_fit(k)) {
-                _ if !self.fitter.is_scaled() && !is_sandwich => 1.0,
-                0 => f64::NAN,
-                // Priors do not measure the scatter of the data.
-                dof if is_sandwich && dof <= self.fitter.free_priors().count() as i64 => f64::NAN,
-                _ if is_sandwich => 1.0,
-                dof => {
-                    let cost = if has_priors {
-                        chi2 + self.fitter.penalty(parameters)
-                    } else {
-                        chi2
-                    };
-                    f64::max(cost, self.chi2_rounding(batch, k, sizes[k], chi2)) / dof as f64
-                }
-            }
+            let dof = common_dof.unwrap_or_else(|| dof_of_fit(k));
+            let rounding = self.chi2_rounding(batch, k, sizes[k], chi2);
+            self.fitter
+                .variance_factor(chi2 + self.fitter.penalty(parameters), dof, rounding)
         };
         // As a rule χ² is above what rounding leaves, and the factor is χ²/dof.
         let is_plain = batch.sigma.is_none()
             && batch.mask.is_none()
             && !has_priors
             && self.fitter.is_scaled()
-            && !is_sandwich;
+            && !self.fitter.is_sandwich();
         let usual_dof = common_dof
             .filter(|dof| is_plain && *dof > 0)
             .map(|dof| dof as f64);

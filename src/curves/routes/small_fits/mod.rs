@@ -10,13 +10,12 @@ mod starts;
 
 use std::borrow::Cow;
 
-use self::bounds::{bounds_of, count_free};
+use self::bounds::bounds_of;
 use self::parts::Parts;
 use crate::cpu::small::CpuSmallFitter;
 use crate::curves::input::data::{Curve, Curves, GridKind};
-use crate::curves::input::dominance::is_beyond_floats;
-use crate::curves::input::no_counts::may_all_be_zero;
 use crate::curves::input::sizes::has_squares;
+use crate::curves::input::validity::CurveInput;
 use crate::curves::routes::route::{FittedModel, SmallFits};
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveRun};
@@ -308,20 +307,14 @@ impl<'a> SmallFitRun<'a> {
         columns.status.fill(WAITING);
         // 2. Where fits differ in data and starts alone, and as a rule all are good, one look at these is enough. Loops
         //    without an early exit are vectorised.
-        let bad_x: Vec<usize> = match batch.own_grid {
-            true => Vec::new(),
-            false => (0..batch.x.len())
-                .filter(|&i| !batch.x[i].is_finite())
-                .map(|i| i % points)
-                .collect(),
-        };
+        let x_is_finite = !batch.own_grid && batch.x.iter().all(|x| x.is_finite());
         let have_own_inputs = batch.mask.is_some()
             || batch.sigma.is_some()
             || batch.own_grid
             || batch.bounds.is_some();
         let differ_in_data_alone = !have_own_inputs
             && !self.fitter.estimator.takes_counts()
-            && bad_x.is_empty()
+            && x_is_finite
             && count <= points;
         if differ_in_data_alone
             && sizes
@@ -339,8 +332,8 @@ impl<'a> SmallFitRun<'a> {
             .zip(columns.parameters.chunks_mut(count));
         for (k, ((status, chi2), parameters)) in fits.enumerate() {
             let is_finite = has_squares(sizes[k]) && parameters.iter().all(|x| x.is_finite());
-            let is_valid = differ_in_data_alone && is_finite
-                || self.is_valid_input(batch, k, sizes[k].is_finite(), &bad_x);
+            let is_valid =
+                differ_in_data_alone && is_finite || self.is_valid_input(batch, k, x_is_finite);
             if !is_valid {
                 *status = Status::BadInput.code() as i8;
                 *chi2 = f64::NAN;
@@ -350,70 +343,29 @@ impl<'a> SmallFitRun<'a> {
     }
 
     /// Returns whether curve `k` of the batch can be fitted; false for the bad inputs of
-    /// [`fit`](crate::CurveFitter::fit). `all_finite`: all of its y are finite. `bad_x`: points of the shared grid that
-    /// are not finite.
-    fn is_valid_input(
-        &self,
-        batch: &SmallBatch<'_>,
-        k: usize,
-        all_finite: bool,
-        bad_x: &[usize],
-    ) -> bool {
-        let count = self.parameters;
+    /// [`fit`](crate::CurveFitter::fit). `x_is_finite`: the shared grid is known to be finite.
+    fn is_valid_input(&self, batch: &SmallBatch<'_>, k: usize, x_is_finite: bool) -> bool {
         let points = self.points;
-        let is_masked = |j: usize| batch.mask.is_some_and(|mask| mask[k * points + j]);
-        let y = |j: usize| batch.y.get(k * points + j);
-        let sigma = |j: usize| batch.sigma.map_or(1.0, |sigma| sigma[k * points + j]);
-        let (lower, upper) = bounds_of(batch.bounds, k, count);
-        // 1. Data are finite, and counts are not negative, nor all 0 where the model cannot be.
-        let mut is_valid = all_finite || (0..points).all(|j| y(j).is_finite() || is_masked(j));
-        let takes_counts = self.fitter.estimator.takes_counts();
-        is_valid &= !takes_counts || (0..points).all(|j| y(j) >= 0.0 || is_masked(j));
-        let needs_counts =
-            takes_counts && !may_all_be_zero(lower, upper, &self.fitter.held, &self.fitter.priors);
-        is_valid &= !needs_counts || (0..points).any(|j| y(j) > 0.0 && !is_masked(j));
-        // 2. Predictors and sigmas are finite.
-        is_valid &= bad_x.iter().all(|j| is_masked(*j));
-        if let Some(sigma) = batch.sigma {
-            let own_sigma = &sigma[k * points..(k + 1) * points];
-            is_valid &= own_sigma
-                .iter()
-                .enumerate()
-                .all(|(j, s)| (*s > 0.0 && s.is_finite()) || is_masked(j));
-        }
-        if batch.own_grid {
-            let length = self.predictors * points;
-            let own_x = &batch.x[k * length..(k + 1) * length];
-            is_valid &= own_x
-                .iter()
-                .enumerate()
-                .all(|(i, x)| x.is_finite() || is_masked(i % points));
-        }
-        // 3. The start is finite and within its bounds.
-        let start = &batch.starts[k * count..(k + 1) * count];
-        is_valid &= (0..count).all(|p| {
-            let is_inside = lower.is_empty() || (lower[p] <= start[p] && start[p] <= upper[p]);
-            start[p].is_finite() && is_inside
-        });
-        // 4. f64 holds the squares of the weighted data.
-        let weighted_sizes = (0..points)
-            .filter(|j| !is_masked(*j))
-            .map(|j| (y(j) / sigma(j)).abs());
-        is_valid &= has_squares(weighted_sizes.fold(0.0, f64::max));
-        // 5. There are points, and with the priors no fewer than free parameters.
-        let unmasked = self.count_unmasked(batch, k);
-        let priors = (0..count)
-            .filter(|&p| lower.is_empty() || lower[p] < upper[p])
-            .filter(|&p| self.fitter.priors[p].is_some())
-            .count();
-        let free = count_free(lower, upper, count);
-        if batch.sigma.is_some() {
-            let weights_and_data = (0..points)
-                .filter(|j| !is_masked(*j))
-                .map(|j| (sigma(j).recip(), y(j)));
-            is_valid &= !is_beyond_floats(weights_and_data, free.saturating_sub(priors));
-        }
-        is_valid && unmasked > 0 && free <= unmasked + priors
+        let of_fit = k * points..(k + 1) * points;
+        let grid_length = self.predictors * points;
+        let x = match batch.own_grid {
+            true => &batch.x[k * grid_length..(k + 1) * grid_length],
+            false if x_is_finite => &[],
+            false => batch.x,
+        };
+        let (lower, upper) = bounds_of(batch.bounds, k, self.parameters);
+        let input = CurveInput {
+            x,
+            y: |j: usize| batch.y.get(k * points + j),
+            sigma: batch.sigma.map(|sigma| &sigma[of_fit.clone()]),
+            mask: batch.mask.map(|mask| &mask[of_fit.clone()]),
+            start: &batch.starts[k * self.parameters..(k + 1) * self.parameters],
+            lower,
+            upper,
+        };
+        input
+            .count_unmasked(points, &self.fitter.settings())
+            .is_ok()
     }
 
     /// Returns the number of points of fit `k` that are not masked.
