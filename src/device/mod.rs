@@ -153,8 +153,8 @@ impl Device {
         self.inner.calls()
     }
 
-    /// Returns the texts that select the devices of this machine where a [`Device`] is parsed: `cpu`, then `gpu:0` and so
-    /// on, software adapters included.
+    /// Returns the texts that select the devices of this machine where a [`Device`] is parsed: `cpu`, then `gpu:0` and
+    /// so on, software adapters included.
     pub fn available() -> Vec<String> {
         let devices = available::describe_devices();
         devices.into_iter().map(|device| device.selector).collect()

@@ -21,9 +21,10 @@ impl SpectralFitter {
     ///
     /// # Errors
     /// Returns the errors of [`fit_stream`](SpectralFitter::fit_stream), [`FilesReader::open`] and
-    /// [`FitTable::write_with`](crate::FitTable::write_with); [`Error::Journal`] if the journal is of a run with other files or settings: remove it
-    /// to begin anew; [`Error::InputChanged`] if a file was written to meanwhile; [`Error::Interrupted`] if the run was
-    /// stopped while it hashed the files, or while the output of an earlier run exists.
+    /// [`FitTable::write_with`](crate::FitTable::write_with); [`Error::Journal`] if the journal is of a run with other
+    /// files or settings: remove it to begin anew; [`Error::InputChanged`] if a file was written to meanwhile;
+    /// [`Error::Interrupted`] if the run was stopped while it hashed the files, or while the output of an earlier run
+    /// exists.
     pub fn fit_files(
         &self,
         files: &[impl AsRef<Path>],

@@ -4,7 +4,8 @@
 /// `popfit.version`, `popfit.device`, `popfit.model`, `popfit.emulator.FILE` (the file's SHA-256) and
 /// `popfit.settings`; a run's own table has `popfit.rows`, too ([`Summary::by_rows`](crate::Summary::by_rows)).
 /// The table of a part of a plan has `popfit.part`, too. `popfit.layout` is the version of the table's layout;
-/// `popfit.status` and `popfit.flags` say what the codes of these columns mean. Fields may be added: end a literal with `..Metadata::default()`.
+/// `popfit.status` and `popfit.flags` say what the codes of these columns mean. Fields may be added: end a literal with
+/// `..Metadata::default()`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metadata {
     /// Name of the device that fitted.

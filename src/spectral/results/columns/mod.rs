@@ -1,8 +1,9 @@
 //! The columns of the result table: each is declared here, and nowhere else.
 //!
 //! [`declare!`] generates from this list the row ([`FitRow`]), the columns that a [`FitTable`](super::table::FitTable)
-//! stores, and the names, types, units and meanings ([`ROW_FIELDS`]) by which `schema.rs` lists the columns of a table. Parquet, FITS, CSV, the journal and `FitTable::into_columns` write
-//! and read them by [`ROW_FIELDS`] alone. A test compares it with the table in `docs/src/results.md`.
+//! stores, and the names, types, units and meanings ([`ROW_FIELDS`]) by which `schema.rs` lists the columns of a table.
+//! Parquet, FITS, CSV, the journal and `FitTable::into_columns` write and read them by [`ROW_FIELDS`] alone. A test
+//! compares it with the table in `docs/src/results.md`.
 //!
 //! To add a column, declare it here and fill its field where the row is made (`finish.rs`). Its line reads
 //!
