@@ -181,7 +181,6 @@ impl Place {
         let options = WriteOptions {
             metadata,
             overwrite: true,
-            ..WriteOptions::default()
         };
         let fitter = self.fitter();
         let interrupted = if self.outputs.len() == 2 {

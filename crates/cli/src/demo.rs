@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         fitter = fitter.starts(starts);
     }
     let metadata = Metadata {
-        model: file.text.into(),
+        model: file.text,
         ..Metadata::of(&fitter)
     };
     // before the fits, which would be in vain
@@ -63,7 +63,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let options = WriteOptions {
             metadata: metadata.clone(),
             overwrite: own.replaces(name, None)?,
-            ..WriteOptions::default()
         };
         Ok(TableWriter::create(
             arguments.out.join(name),

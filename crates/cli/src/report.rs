@@ -164,7 +164,7 @@ fn attach_spectra(
 ) -> Result<(), Failure> {
     let selection = fitter.model().complete_selection(Selection::default());
     let mut source = FilesReader::open(&arguments.spectra, &selection)?;
-    check_spectra(&fitter, &source.files())?;
+    check_spectra(fitter, &source.files())?;
     for note in source.notes() {
         warn(note);
     }

@@ -70,13 +70,14 @@ impl SelectionOptions {
 
     /// Returns which spectra and arms the options select; reads the file of `--target-id @FILE`.
     pub fn selection(&self) -> Result<Selection, Failure> {
-        let mut selection = Selection::default();
-        selection.target_ids = self.target_id.as_deref().map(target_ids).transpose()?;
-        selection.objtype.clone_from(&self.objtype);
-        selection.good_fibres = !self.any_fiberstatus;
-        selection.min_signal_to_noise = self.min_sn;
-        selection.arms.clone_from(&self.arms);
-        Ok(selection)
+        Ok(Selection {
+            target_ids: self.target_id.as_deref().map(target_ids).transpose()?,
+            objtype: self.objtype.clone(),
+            good_fibres: !self.any_fiberstatus,
+            min_signal_to_noise: self.min_sn,
+            arms: self.arms.clone(),
+            ..Selection::default()
+        })
     }
 }
 

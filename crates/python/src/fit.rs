@@ -77,13 +77,14 @@ impl Settings {
 
     /// Returns which spectra of files are read for a model.
     fn selection(&self, model: &SharedModel) -> Selection {
-        let mut selection = Selection::default();
-        selection.arms = self.arms.clone();
-        selection.target_ids = self.target_ids.clone();
-        selection.objtype = self.objtype.clone();
-        selection.good_fibres = !self.any_fiberstatus;
-        selection.min_signal_to_noise = self.min_sn;
-        model.model.complete_selection(selection)
+        model.model.complete_selection(Selection {
+            arms: self.arms.clone(),
+            target_ids: self.target_ids.clone(),
+            objtype: self.objtype.clone(),
+            good_fibres: !self.any_fiberstatus,
+            min_signal_to_noise: self.min_sn,
+            ..Selection::default()
+        })
     }
 }
 
@@ -172,17 +173,17 @@ fn fit_paths(
 ) -> Result<Fitted, Error> {
     let mut reader = FilesReader::open(paths, selection)?;
     let files = reader.files();
-    check_spectra(&fitter, &files).map_err(|error| model.file.blame(error))?;
+    check_spectra(fitter, &files).map_err(|error| model.file.blame(error))?;
     let mut notes: Vec<Note> = of_kind("note", fitter.model().assumptions()).collect();
     notes.extend(of_kind("note", reader.notes().to_vec()));
     notes.extend(of_kind(
         "warning",
         files
             .iter()
-            .flat_map(|file| list_notes(&fitter, file))
+            .flat_map(|file| list_notes(fitter, file))
             .collect(),
     ));
-    notes.extend(of_kind("warning", list_pixel_notes(&fitter, &files)));
+    notes.extend(of_kind("warning", list_pixel_notes(fitter, &files)));
     let mut table = fitter.table();
     let summary = fitter.fit_stream(&mut reader, &mut table)?;
     notes.extend(of_kind("warning", summary.failures));
@@ -196,10 +197,10 @@ fn fit_spectra(
     spectra: &Spectra<'_>,
     control: &Control,
 ) -> Result<Fitted, Error> {
-    check_spectra(&fitter, [spectra]).map_err(|error| model.file.blame(error))?;
+    check_spectra(fitter, [spectra]).map_err(|error| model.file.blame(error))?;
     let mut notes: Vec<Note> = of_kind("note", fitter.model().assumptions()).collect();
-    notes.extend(of_kind("warning", list_notes(&fitter, spectra)));
-    notes.extend(of_kind("warning", list_pixel_notes(&fitter, [spectra])));
+    notes.extend(of_kind("warning", list_notes(fitter, spectra)));
+    notes.extend(of_kind("warning", list_pixel_notes(fitter, [spectra])));
     let table = fitter.fit(spectra)?;
     Fitted::new(fitter, model, table, notes, control)
 }
@@ -217,7 +218,7 @@ impl Fitted {
         (0..table.len()).for_each(|k| counts.add(&table.row(k)));
         // the device's name says on how many threads the run was
         let metadata = control.scope(|| Metadata {
-            model: model.file.text.clone().into(),
+            model: model.file.text.clone(),
             ..Metadata::of(fitter)
         })?;
         Ok(Fitted {

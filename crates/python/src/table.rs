@@ -118,8 +118,8 @@ impl GivenMetadata {
     /// Returns the run's metadata as the crate has them.
     pub fn metadata(&self) -> Metadata {
         let mut metadata = Metadata {
-            model: self.model.clone().into(),
-            device: self.device.clone().into(),
+            model: self.model.clone(),
+            device: self.device.clone(),
             ..Metadata::default()
         };
         metadata.emulators = self.emulators.clone();
@@ -168,7 +168,6 @@ pub fn write_table(
     let options = WriteOptions {
         metadata: metadata.metadata(),
         overwrite,
-        ..WriteOptions::default()
     };
     run_or_raise(py, Watch::default(), move |_| {
         table.write_with(path, options)

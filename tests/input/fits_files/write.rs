@@ -143,7 +143,7 @@ fn a_table_is_read_back_with_texts_that_grow() {
     let model = format!("# {}é\r\n[[arm]]\r\n\tname = 'b' ", "x".repeat(300));
     let metadata = Metadata {
         device: "cpu".into(),
-        model: model.clone().into(),
+        model: model.clone(),
         ..Metadata::default()
     };
     let mut writer = TableWriter::create(&path, &schema, &metadata).unwrap();

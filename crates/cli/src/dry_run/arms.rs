@@ -33,7 +33,7 @@ pub fn print(fitter: &SpectralFitter, heads: &[Spectra], paths: &[PathBuf]) -> R
         } else {
             None
         };
-        for coverage in measure_coverage(&fitter, first.as_ref().unwrap_or(head))? {
+        for coverage in measure_coverage(fitter, first.as_ref().unwrap_or(head))? {
             match all.iter_mut().find(|row| row.coverage == coverage) {
                 Some(row) => row.files += 1,
                 None => all.push(Row {

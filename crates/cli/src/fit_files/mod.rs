@@ -74,7 +74,7 @@ fn fit_into_one_table(mut files: FitFiles, control: &Control) -> Result<FitFiles
     })?;
     files.report_notes(&fitter, source.notes(), &spectra);
     let metadata = Metadata {
-        model: text.into(),
+        model: text,
         ..Metadata::of(&fitter)
     };
     if !inputs.read(&control.cancel)? {
@@ -108,14 +108,12 @@ fn fit_into_one_table(mut files: FitFiles, control: &Control) -> Result<FitFiles
     let options = WriteOptions {
         metadata: metadata.clone(),
         overwrite: may_replace(&files.output),
-        ..WriteOptions::default()
     };
     let mut table = ResultWriter::create(files.format, &files.output, &fitter, &spectra, options)?;
     let models = files.models.as_deref().map(|path| {
         let options = WriteOptions {
             metadata: metadata.clone(),
             overwrite: may_replace(path),
-            ..WriteOptions::default()
         };
         ModelWriter::create(path, &fitter, &spectra, &schema(&fitter, &spectra), options)
     });
@@ -264,8 +262,8 @@ impl FitFiles {
         for note in of_model.iter().chain(of_readers) {
             self.report(Event::Note(note.clone()));
         }
-        let of_files = heads.iter().flat_map(|head| list_notes(&fitter, head));
-        let of_pixels = list_pixel_notes(&fitter, heads);
+        let of_files = heads.iter().flat_map(|head| list_notes(fitter, head));
+        let of_pixels = list_pixel_notes(fitter, heads);
         for advice in of_files.chain(of_pixels).collect::<Vec<_>>() {
             self.report(Event::Advice(advice));
         }

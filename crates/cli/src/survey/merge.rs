@@ -93,7 +93,6 @@ pub fn merge(
     let options = WriteOptions {
         metadata,
         overwrite: options.overwrite,
-        ..WriteOptions::default()
     };
     let mut table = TableWriter::create(output, &schema, options)?;
     let mut by_rows: Vec<DeviceRows> = Vec::new();

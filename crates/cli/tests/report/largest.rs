@@ -134,8 +134,10 @@ fn long_texts_keep_the_page_below_ten_megabytes() {
         .for_each(|first| kept.add(&rows(first)));
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("long.html");
-    let mut metadata = popfit::Metadata::default();
-    metadata.model = "# a comment\n".repeat(1 << 20);
+    let metadata = popfit::Metadata {
+        model: "# a comment\n".repeat(1 << 20),
+        ..popfit::Metadata::default()
+    };
     let about = About::default()
         .title("long.parquet".into())
         .metadata(metadata);

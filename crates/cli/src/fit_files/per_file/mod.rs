@@ -59,7 +59,7 @@ pub(super) fn fit_into_tables(mut files: FitFiles, control: &Control) -> Result<
     // without a file, this checks the model alone
     check_spectra(&fitter, [])?;
     let metadata = Metadata {
-        model: text.into(),
+        model: text,
         ..Metadata::of(&fitter)
     };
     for warning in compare_metadata(&skipped, &metadata, files.format, files.option_names) {

@@ -33,7 +33,6 @@ impl<'a> FileWriter<'a> {
         let options = WriteOptions {
             metadata: run.metadata.clone(),
             overwrite: file.replaces,
-            ..WriteOptions::default()
         };
         let heads = std::slice::from_ref(&file.head);
         let table = ResultWriter::create(
