@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use popfit::low_level::{Schema, TableWriter};
 use popfit::spectra::open_reader;
 use popfit::{
-    Continuum, Device, Emulator, Interpolation, LevenbergMarquardt, Schema, SpectralFitter,
-    SpectralModel, TableWriter, WriteOptions,
+    Continuum, Device, Emulator, Interpolation, LevenbergMarquardt, SpectralFitter, SpectralModel,
+    WriteOptions,
 };
 use popfit_testing::noisy::noisy_templates;
 

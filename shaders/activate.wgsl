@@ -1,9 +1,10 @@
 // In place for each column: row 0 <- affine(sigma(row 0 + bias)), tangents <- scale sigma' tangent (see
 // docs/src/equations.md).
 //
-// One column of a member per invocation. members, rows (read-write; ROWS x COLUMNS per member), and the arrays of
-// layer.wgsl.
-//@use layer, members
+// One column of a member per invocation. members, rows (read-write; ROWS x COLUMNS per member), and bias, scale, offset
+// (COLUMNS; the affine only where there is one). f32, activations to 1e-7. The host emits layer, which returns a
+// column's value and slope.
+//@use members
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lane: vec3<u32>) {

@@ -9,7 +9,7 @@
 // y_sum, as for product.wgsl.
 //
 // With ACTIVATED = 1 (0 or 1) a workgroup makes the rows of TILE_MEMBERS whole members, TILE_USED of its rows, and the
-// layer's activation is done on them before they are written: as by activate.wgsl, with the arrays of layer.wgsl.
+// layer's activation is done on them before they are written: as by activate.wgsl, with its arrays and its layer.
 //@use members
 
 const INNER4: u32 = INNER / 4u;

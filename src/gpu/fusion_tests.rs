@@ -1,13 +1,14 @@
-//! Test that fused kernels leave the same bits as one kernel per stage, for the stages of a spectrum.
+//! Tests of the stages that share a kernel, and that fused kernels leave the same bits as one kernel per stage, for the
+//! stages of a spectrum.
 
 use std::sync::Arc;
 
 use super::adapter::{self, AdapterChoice};
 use super::context::{GpuContext, Options};
-use super::fusion::Fused;
+use super::fusion::{AllowedFusions, Fused};
 use super::population::GpuPopulation;
 use crate::error::Result;
-use crate::kernels::product::TILES;
+use crate::kernels::product::{Products, TILES, Variant};
 use crate::recording::{
     Activate, Activation, Basis, BufferId, Continuum, Interpolation, Kind, LabelInput, Labels,
     Normal, Parameter, Prior, Product, Recording, Resample, Scope, Segment, Source, Stage,
@@ -61,7 +62,7 @@ fn numbers(count: usize, scale: impl Fn(f32) -> f32) -> Values {
     )
 }
 
-/// Makes a recording and a batch of a network of two layers, resampled at the velocity of each member, with a
+/// Makes a recording and a batch of a network of three layers, resampled at the velocity of each member, with a
 /// continuum.
 pub(super) fn make_example(size: Size) -> (Recording, Batch) {
     let mut recording = Recording::default();
@@ -111,11 +112,18 @@ fn record_layers(recording: &mut Recording, size: Size) -> BufferId {
     let mut inner = STRIDE;
     for (columns, activation) in [
         (size.hidden, Activation::Silu),
+        (size.hidden + 16, Activation::Tanh),
         (size.columns, Activation::Exp { clip: 50.0 }),
     ] {
         let width = 1.0 / inner as f32;
         let weight = recording.constant("weight", numbers(inner * columns, |x| width * x));
         let bias = recording.constant("bias", numbers(columns, |x| 0.1 * x));
+        // The second hidden layer has a folded batch norm.
+        let affine = (activation == Activation::Tanh).then(|| {
+            let scale = recording.constant("scale", numbers(columns, |x| 1.0 + 0.2 * x));
+            let offset = recording.constant("offset", numbers(columns, |x| 0.3 * x));
+            (scale, offset)
+        });
         let output = recording.buffer("rows", Scope::Member, Kind::Float, ROWS * columns);
         let rows = ROWS;
         recording.stages.push(Stage::Product(Product {
@@ -131,7 +139,7 @@ fn record_layers(recording: &mut Recording, size: Size) -> BufferId {
         let activate = Activate {
             buffer: output,
             bias,
-            affine: None,
+            affine,
             activation,
             rows,
             columns,
@@ -230,23 +238,69 @@ fn record_sums(recording: &mut Recording, batch: &mut Batch, (input, size): (Buf
     }));
 }
 
+/// Five rows per member leave rows of a tile empty, and 31 members leave tiles and chains empty.
+const SIZE: Size = Size {
+    members: 31,
+    hidden: 16,
+    columns: 80,
+    pixels: 80,
+};
+
+#[test]
+fn layers_share_a_kernel_where_a_device_allows_it() {
+    let (recording, _) = make_example(SIZE);
+    let fused = Fused {
+        layers: true,
+        ..Fused::UNFUSED
+    };
+    // The hidden layers have two and four constants. The second one has 32 columns, and a workgroup takes three members
+    // of five rows.
+    let allowed = AllowedFusions {
+        fused,
+        storage_buffers: 3 + 2 + 4,
+        workgroup_bytes: 4 * 32 * 3 * ROWS as u32,
+    };
+    let count_stages = |fusions: AllowedFusions, full: Variant| -> Vec<usize> {
+        let products = Products { full, halves: full };
+        let groups = fusions.group_stages(&recording, products);
+        groups.iter().map(ExactSizeIterator::len).collect()
+    };
+    let tiles = TILES[0];
+    // The stages are the priors, the labels, three layers of two stages, and three that are not fused.
+    assert_eq!(count_stages(allowed, tiles), [2, 4, 2, 1, 1, 1]);
+    let apart = [2, 2, 2, 2, 1, 1, 1];
+    let fewer_buffers = AllowedFusions {
+        storage_buffers: allowed.storage_buffers - 1,
+        ..allowed
+    };
+    assert_eq!(count_stages(fewer_buffers, tiles), apart);
+    let less_memory = AllowedFusions {
+        workgroup_bytes: allowed.workgroup_bytes - 1,
+        ..allowed
+    };
+    assert_eq!(count_stages(less_memory, tiles), apart);
+    let registers = count_stages(allowed, Variant::Registers);
+    assert_eq!(registers, [2, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+    let inner_rows = allowed.unwritten_buffers(
+        &recording,
+        Products {
+            full: tiles,
+            halves: tiles,
+        },
+    );
+    assert_eq!(inner_rows.len(), 1);
+}
+
 #[test]
 fn fused_kernels_have_the_same_bits_as_single_ones() {
     let Ok((_, adapter)) = adapter::choose_adapter(AdapterChoice::Best) else {
         return;
     };
     let context = Arc::new(GpuContext::open(adapter, Options::default()).unwrap());
-    // Five rows per member leave rows of a tile empty, and 30 members leave tiles empty.
-    let size = Size {
-        members: 30,
-        hidden: 16,
-        columns: 80,
-        pixels: 80,
-    };
     for tiles in TILES {
         let context = Arc::new(context.reopen().unwrap());
         let _ = context.product.set(tiles);
-        let expected = run_stages(&context, Fused::UNFUSED, size).unwrap();
+        let expected = run_stages(&context, Fused::UNFUSED, SIZE).unwrap();
         assert!(
             expected
                 .iter()
@@ -256,7 +310,7 @@ fn fused_kernels_have_the_same_bits_as_single_ones() {
         );
         for fused in Fused::all_choices() {
             assert_eq!(
-                run_stages(&context, fused, size).unwrap(),
+                run_stages(&context, fused, SIZE).unwrap(),
                 expected,
                 "{tiles:?}, {fused:?}"
             );

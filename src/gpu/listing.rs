@@ -48,7 +48,7 @@ pub fn kernel_sources(
         parameters: recording.parameters.len(),
         capacity,
     };
-    let stage_groups = fusions.group_stages(recording, Some(products));
+    let stage_groups = fusions.group_stages(recording, products);
     let mut shaders = stages::round_shaders(recording, &stage_groups, layout, settings, products)?;
     shaders.extend(stages::transfer_shaders(recording, layout, products));
     Ok(shaders

@@ -178,8 +178,9 @@ impl GpuDevice {
         Some(device)
     }
 
-    /// Returns the same device with the activation fused into its product's kernel if `layers` (tiles alone allow it),
-    /// and the stages before the sums over pixels into theirs if `sums` (for tests). Populations made before keep their
+    /// Returns the same device with labels fused into the kernel of the priors, activations into that of their product
+    /// and hidden layers into one (tiles alone allow these two) if `layers`, and the stages before the sums over pixels
+    /// into theirs if `sums` (for tests). Populations made before keep their
     /// kernels.
     #[doc(hidden)]
     #[must_use]
@@ -307,10 +308,11 @@ impl GpuDevice {
             parameters: recording.parameters.len(),
             capacity,
         };
-        let unwritten = self
-            .context()
+        let context = self.context();
+        let products = context.product_kernels(recording.has_halves());
+        let unwritten = context
             .allowed_fusions()
-            .unwritten_buffers(recording);
+            .unwritten_buffers(recording, products);
         buffers::BufferPlan::new(recording, layout, recording.stages.len() + 2, &unwritten)
     }
 }

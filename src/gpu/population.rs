@@ -87,7 +87,7 @@ impl GpuPopulation {
         };
         // 1. Write the shaders of a round.
         let products = context.product_kernels(recording.has_halves());
-        let stage_groups = fusions.group_stages(&recording, Some(products));
+        let stage_groups = fusions.group_stages(&recording, products);
         let round_shaders =
             stages::round_shaders(&recording, &stage_groups, layout, &settings, products)?;
         // 2. Create the buffers.
@@ -95,7 +95,7 @@ impl GpuPopulation {
             &recording,
             layout,
             round_shaders.len() - 1,
-            &fusions.unwritten_buffers(&recording),
+            &fusions.unwritten_buffers(&recording, products),
         );
         let buffers = Buffers::new(&context, &recording, &plan)?;
         // 3. Compile all kernels on all threads, and save them for later runs.
@@ -522,7 +522,10 @@ impl Population for GpuPopulation {
             if self
                 .context
                 .allowed_fusions()
-                .unwritten_buffers(&self.recording)
+                .unwritten_buffers(
+                    &self.recording,
+                    self.context.product_kernels(self.recording.has_halves()),
+                )
                 .contains(&buffer)
             {
                 let name = &self.recording.block(buffer).name;

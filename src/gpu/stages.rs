@@ -8,7 +8,7 @@ use super::step_constants::{declare_finishing, declare_step};
 use super::transfer;
 use crate::error::{Error, Result};
 use crate::kernels::Kernel;
-use crate::kernels::product::Products;
+use crate::kernels::product::{self, Products};
 use crate::kernels::shader::{BindingTarget, Dispatch, Shader, ShaderContext};
 use crate::math::Real;
 use crate::math::triangle::packed_length;
@@ -67,11 +67,14 @@ impl FusedStages<'_> {
                 labels.declare_rows(&mut shader, context);
                 Ok(shader)
             }
-            FusedStages::Layer(product, activate) => {
-                let mut shader = product.product_shader(context, true)?;
-                activate.declare_layer(&mut shader, context);
-                Ok(shader)
-            }
+            FusedStages::Layers(layers) => match layers[..] {
+                [(product, activate)] => {
+                    let mut shader = product.product_shader(context, true)?;
+                    activate.declare_layer(&mut shader, context, "");
+                    Ok(shader)
+                }
+                _ => Ok(product::chain_shader(&layers, context)),
+            },
             FusedStages::Sums(resample, continuum, normal) => {
                 normal.fused_shader(context, resample, continuum)
             }

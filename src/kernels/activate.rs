@@ -123,7 +123,7 @@ impl Kernel for Activate {
             Dispatch::pixels(self.columns),
         );
         shader.bind_block(context, "rows", "f32", self.buffer, true);
-        self.declare_layer(&mut shader, context);
+        self.declare_layer(&mut shader, context, "");
         shader.constants.unsigned("ROWS", self.rows);
         shader.constants.unsigned("COLUMNS", self.columns);
         Ok(shader)
@@ -131,32 +131,41 @@ impl Kernel for Activate {
 }
 
 impl Activate {
-    /// Adds to a shader the bias, the affine scale and offset and the function that the shared file `layer` needs.
+    /// Adds to a shader the function `layer`, which returns the value and the slope of a column of the layer from that
+    /// of its product, and the arrays that this reads. Their names end in `suffix`.
     #[cfg(feature = "gpu")]
-    pub(crate) fn declare_layer(&self, shader: &mut Shader, context: &ShaderContext<'_>) {
-        shader.uses.push("layer");
-        shader.bind_block(context, "bias", "f32", self.bias, false);
-        let mut scale_text = "1.0";
-        let mut offset_text = "0.0";
+    pub(crate) fn declare_layer(
+        &self,
+        shader: &mut Shader,
+        context: &ShaderContext<'_>,
+        suffix: &str,
+    ) {
+        shader.uses.extend(["math", "activation"]);
+        shader.bind_block(context, &format!("bias{suffix}"), "f32", self.bias, false);
+        let mut affine = ["1.0", "0.0"].map(str::to_owned);
         if let Some((scale, offset)) = self.affine {
-            shader.bind_block(context, "scale", "f32", scale, false);
-            shader.bind_block(context, "offset", "f32", offset, false);
-            scale_text = "scale[column]";
-            offset_text = "offset[column]";
+            for (text, (name, id)) in affine
+                .iter_mut()
+                .zip([("scale", scale), ("offset", offset)])
+            {
+                shader.bind_block(context, &format!("{name}{suffix}"), "f32", id, false);
+                *text = format!("{name}{suffix}[column]");
+            }
         }
+        let [scale, offset] = affine;
+        declare_activation(&mut shader.constants, self.activation, suffix);
         shader.constants.line(&format!(
-            "fn affine_scale(column: u32) -> f32 {{ return {scale_text}; }}"
+            "fn layer{suffix}(x: f32, column: u32) -> vec2<f32> {{\n\
+             let outcome = activation{suffix}(x + bias{suffix}[column]);\n\
+             return vec2<f32>(outcome.x * {scale} + {offset}, outcome.y * {scale});\n}}"
         ));
-        shader.constants.line(&format!(
-            "fn affine_offset(column: u32) -> f32 {{ return {offset_text}; }}"
-        ));
-        declare_activation(&mut shader.constants, self.activation);
     }
 }
 
 #[cfg(feature = "gpu")]
-/// Adds the WGSL function `activation`, which returns a layer's activation and its derivative at x.
-pub(super) fn declare_activation(constants: &mut Constants, activation: Activation) {
+/// Adds the WGSL function `activation`, which returns a layer's activation and its derivative at x. Its name ends in
+/// `suffix`.
+pub(super) fn declare_activation(constants: &mut Constants, activation: Activation, suffix: &str) {
     let call = match activation {
         Activation::Silu => "silu(x)".to_owned(),
         Activation::LeakyRelu => "leaky_relu(x)".to_owned(),
@@ -170,7 +179,7 @@ pub(super) fn declare_activation(constants: &mut Constants, activation: Activati
         }
     };
     constants.line(&format!(
-        "fn activation(x: f32) -> vec2<f32> {{ return {call}; }}"
+        "fn activation{suffix}(x: f32) -> vec2<f32> {{ return {call}; }}"
     ));
 }
 

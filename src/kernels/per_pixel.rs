@@ -96,7 +96,7 @@ impl Kernel for PerPixel {
         shader.bind_block(context, "w1", "f32", self.w1, false);
         shader.bind_block(context, "b1", "f32", self.b1, false);
         shader.bind_block(context, "output", "f32", self.output, true);
-        activate::declare_activation(&mut shader.constants, self.activation);
+        activate::declare_activation(&mut shader.constants, self.activation, "");
         shader.constants.unsigned("ROWS", self.rows);
         shader.constants.unsigned("COLUMNS", self.columns);
         shader.constants.unsigned("INPUT_STRIDE", self.input_stride);

@@ -1,8 +1,10 @@
 //! A layer's matrix product: output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\], for all rows of a round's
 //! members, k in ascending order. The Rust twin is `math/product.rs`. Shaders: registers alone for software adapters
-//! (`shaders/product.wgsl`), tiles in workgroup memory for cards, and for halves whole small matrices at once where a
-//! card multiplies these (`shaders/variants/`).
+//! (`shaders/product.wgsl`), and for cards tiles in workgroup memory, the hidden layers of a network in one kernel, and
+//! for halves whole small matrices at once where a card multiplies these (`shaders/variants/`).
 
+#[cfg(feature = "gpu")]
+use super::activate::Activate;
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};
 use super::{Kernel, Memory};
@@ -150,6 +152,86 @@ impl Products {
         let tile = 8 * y as usize;
         10 * (tile / product.rows * product.rows) >= 9 * tile
     }
+
+    /// Returns whether one kernel may compute these layers. A workgroup's rows fit its memory, and are so many that
+    /// fetching the weights takes no longer than the products.
+    pub(crate) fn may_chain(
+        self,
+        declared: Declared<'_>,
+        layers: &[(&Product, &Activate)],
+        workgroup_bytes: u32,
+        storage_buffers: u32,
+    ) -> bool {
+        let rows = layers[0].0.rows;
+        let chain_rows = MAX_CHAIN_ROWS / rows * rows;
+        let is_plain = |product: &Product| {
+            let is_padded = product.inner.is_multiple_of(4) && product.columns.is_multiple_of(4);
+            product.rows == rows
+                && product.added_to.is_none()
+                && is_padded
+                && !product.is_of_halves(declared)
+        };
+        let buffers = |activate: &Activate| if activate.affine.is_some() { 4 } else { 2 };
+        !self.is_for_software()
+            && layers.iter().all(|(product, _)| is_plain(product))
+            && chain_rows >= MIN_CHAIN_ROWS
+            && 4 * chain_rows * widest_row(layers) <= workgroup_bytes as usize
+            && 3 + layers
+                .iter()
+                .map(|(_, activate)| buffers(activate))
+                .sum::<u32>()
+                <= storage_buffers
+    }
+}
+
+/// Maximum number of rows of a workgroup that computes hidden layers: an invocation has four columns of each in
+/// registers.
+#[cfg(feature = "gpu")]
+const MAX_CHAIN_ROWS: usize = 16;
+/// Minimum number of rows of such a workgroup, between which it shares the weights that it fetches.
+#[cfg(feature = "gpu")]
+const MIN_CHAIN_ROWS: usize = 12;
+
+/// Returns the largest number of columns of the layers and of their input.
+#[cfg(feature = "gpu")]
+fn widest_row(layers: &[(&Product, &Activate)]) -> usize {
+    let widths = layers
+        .iter()
+        .map(|(product, _)| product.columns.max(product.inner));
+    widths.max().unwrap_or(0)
+}
+
+/// Returns the shader that computes layers of a network, which [`Products::may_chain`] allows.
+#[cfg(feature = "gpu")]
+pub(crate) fn chain_shader(
+    layers: &[(&Product, &Activate)],
+    context: &ShaderContext<'_>,
+) -> Shader {
+    let (first, last) = (layers[0].0, layers[layers.len() - 1].0);
+    let members = MAX_CHAIN_ROWS / first.rows;
+    let dispatch = Dispatch {
+        denominator: members as u32,
+        ..Dispatch::WORKGROUPS
+    };
+    let text = include_str!("../../shaders/variants/product_chain.wgsl");
+    let mut shader = context.start_shader("product_chain", text, dispatch);
+    shader.bind_block(context, "x", "vec4<f32>", first.input, false);
+    shader.bind_block(context, "y", "vec4<f32>", last.output, true);
+    for (l, (product, activate)) in layers.iter().enumerate() {
+        let weight = format!("weight_{l}");
+        shader.bind_block(context, &weight, "vec4<f32>", product.weight, false);
+        activate.declare_layer(&mut shader, context, &format!("_{l}"));
+        let constants = &mut shader.constants;
+        constants.unsigned(&format!("INNER4_{l}"), product.inner / 4);
+        constants.unsigned(&format!("COLUMNS4_{l}"), product.columns / 4);
+    }
+    let constants = &mut shader.constants;
+    constants.unsigned("LAYERS", layers.len());
+    constants.unsigned("CHAIN_MEMBERS", members);
+    constants.unsigned("ROWS", first.rows);
+    constants.unsigned("WIDTH4", widest_row(layers) / 4);
+    constants.unsigned("LAST4", last.columns / 4);
+    shader
 }
 
 #[cfg(feature = "gpu")]

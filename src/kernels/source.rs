@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
-const SHARED: [(&str, &str); 37] = [
+const SHARED: [(&str, &str); 36] = [
     (
         "activation",
         include_str!("../../shaders/shared/activation.wgsl"),
@@ -50,7 +50,6 @@ const SHARED: [(&str, &str); 37] = [
         "label_rows",
         include_str!("../../shaders/shared/label_rows.wgsl"),
     ),
-    ("layer", include_str!("../../shaders/shared/layer.wgsl")),
     (
         "least_squares",
         include_str!("../../shaders/shared/least_squares.wgsl"),

@@ -36,7 +36,8 @@ impl Recording {
         // 2. The numbers that fusion saves between successive stages.
         for pair in stages.windows(2) {
             let saved_numbers = match (&pair[0], &pair[1]) {
-                (Stage::Product(_), Stage::Activate(activate)) => {
+                (Stage::Product(_), Stage::Activate(activate))
+                | (Stage::Activate(activate), Stage::Product(_)) => {
                     2 * activate.rows * activate.columns
                 }
                 // A continuum reads one row of those that `normal` reads.

@@ -128,7 +128,7 @@ fn rows_agree() {
 }
 
 /// Kernels of `shaders/variants`.
-pub const VARIANTS: [&str; 2] = ["product", "product_cooperative"];
+pub const VARIANTS: [&str; 3] = ["product", "product_chain", "product_cooperative"];
 
 /// Products in tiles, which are not the default of a software adapter.
 #[test]
