@@ -48,6 +48,7 @@ fn scaled_network(
         Label::new("b", "", -1.0..=1.0),
     ];
     let layers = EmulatorLayers {
+        wavelength: wavelength(),
         output,
         ..EmulatorLayers::new(labels, activation, vec![hidden, pixels])
     };
